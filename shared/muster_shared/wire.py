@@ -1,0 +1,177 @@
+"""Every message between agent and coordinator.
+
+The agent sends absolute state (`Report`) and holds a long poll for its `DesiredState`. Whatever is missing from
+a desired state must not stay bound; whatever is missing from a report is not bound. Both ends compare fences:
+`epoch` and `rev` at the agent, `(bootId, seq)`, `appliedRev` and `generation` at the coordinator.
+
+Source: design, section 6.
+"""
+
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from muster_shared.codec import Count, Label, Message, Text
+
+REPORT_BYTES_MAX: Final = 64 * 1024
+"""A report of 16 GPUs with all their holds is below 16 KiB; anything above 64 KiB is refused unread."""
+
+GPUS_MAX: Final = 16
+"""No host of today carries more."""
+
+FABRIC_DOMAIN: Final = "fabric.domain"
+"""The inventory label that names the NVLink fabric: `<cluster uuid>.<clique id>`."""
+
+Uuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{3,79}$")]
+"""A device's UUID as NVML prints it, `GPU-...` or `MIG-...`."""
+
+LabelValue = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:/ -]{0,128}$")]
+"""A label's value. Blank values are legal and form no group."""
+
+FabricState = Literal["notSupported", "notStarted", "inProgress", "completed", "unknown"]
+FabricReason = Literal[
+    "notSupported", "inProgress", "error", "zeroUuid", "gpusDisagree", "gpuMissing", "unhealthy", "settling"
+]
+"""Why a node has no `fabric.domain`. `settling`: one good read so far, the second decides."""
+
+
+class Fabric(Message):
+    """What one GPU says of the NVLink fabric it is registered with."""
+
+    state: FabricState
+    status: Count = 0  # an NVML return code, meaningful only when completed; 0 is success
+    cluster: Text | None = None  # lower-case uuid, 8-4-4-4-12
+    clique: Count | None = None
+    health: Literal["notApplicable", "healthy", "unhealthy", "limitedCapacity"] = "notApplicable"
+    health_mask: Count = 0
+
+
+class Gpu(Message):
+    """One GPU of a node. A GPU that was seen before and is gone stays in the list with `seen` false."""
+
+    uuid: Uuid
+    pci: Text  # dddd:bb:dd
+    model: Text
+    memory_mib: Count
+    island: Count = 0  # GPUs of one number reach each other over NVLink
+    numa: Count | None = None
+    seen: bool = True
+    fabric: Fabric | None = None
+
+
+class Monitoring(Message):
+    """Which eyes are open. `down` on both event sources means that health is unknown, not good."""
+
+    nvml: Literal["ok", "driverNotLoaded", "libraryMissing", "driverMismatch", "hung", "error"]
+    events: Literal["ok", "partial", "down"]
+    kernel_log: Literal["ok", "down"]
+    message: Text | None = None
+
+
+class Inventory(Message):
+    """All facts of a node that rarely change. An unchanged inventory is reported by its hash only."""
+
+    gpus: Annotated[list[Gpu], Field(max_length=GPUS_MAX)]
+    labels: Annotated[dict[Label, LabelValue], Field(max_length=64)]
+    fabric_reason: FabricReason | None = None  # set exactly when the label `fabric.domain` is absent
+    monitoring: Monitoring
+    hostname: Text
+    driver_version: Text | None = None
+    cpus: Count = 0
+    memory_mib: Count = 0
+
+
+class Hold(Message):
+    """Why a device may not be booked. Without a device it holds the whole node."""
+
+    device: Uuid | None = None
+    cause: Text  # "xid", "recoveryAction", "rowRemap", "deviceLost", "nvmlDown", ...
+    code: Count | None = None
+    since_ms: Count
+    clears_by: Text  # "gpuResetVerified", "nodeRebootVerified", "recoveryActionNone", "probeOk", "operator", ...
+    message: Text | None = None
+
+
+BindState = Literal["binding", "bound", "unbinding", "blocked", "failed", "lostByReboot"]
+EXPOSED: Final[frozenset[BindState]] = frozenset({"binding", "bound", "unbinding"})
+"""Bind states in which the tenant may be able to reach the devices."""
+
+
+class AssignmentStatus(Message):
+    """What the node did about one assignment. A released assignment is absent."""
+
+    allocation_id: Text
+    generation: Count
+    state: BindState
+    reason: Text | None = None
+    guard_armed: bool = False  # its end is armed outside the agent's process
+
+
+class Report(Message):
+    """The whole truth of a node at one moment."""
+
+    boot_id: Text
+    seq: Count  # rises within a boot: milliseconds of the boot clock, so that no file has to keep it
+    agent_version: Text
+    epoch: Count = 0  # the highest coordinator epoch the agent has obeyed
+    applied_rev: Count  # the desired state that `assignments` reflects
+    inventory_hash: Text
+    inventory: Inventory | None = None
+    holds: Annotated[list[Hold], Field(max_length=256)]
+    assignments: Annotated[list[AssignmentStatus], Field(max_length=256)]
+
+
+class ReportAnswer(Message):
+    """What the coordinator did with a report."""
+
+    accepted: bool
+    reason: Text | None = None  # "stale" when a newer report was seen: nothing was changed
+    now_ms: Count
+    heartbeat_ms: Count
+    want_inventory: bool = False  # the hash is not known here: send the inventory at once
+
+
+class Assignment(Message):
+    """One allocation that the node shall bind. Times are remaining: the node's wall clock decides nothing."""
+
+    allocation_id: Text
+    reservation_id: Text
+    generation: Count
+    tenant_id: Text
+    devices: Annotated[list[Uuid], Field(min_length=1)]
+    starts_in_ms: int  # negative once the start has passed
+    ends_in_ms: int
+    grant_for_ms: int  # the node lets go by itself when this is over: never more than `ends_in_ms`
+    topology_key: Text | None = None
+    topology_value: Text | None = None
+    imex_channel: Count | None = None
+
+
+class DesiredState(Message):
+    """All that a node shall have bound, at one revision."""
+
+    cluster_id: Text
+    node_id: Text
+    epoch: Count
+    rev: Count
+    now_ms: Count
+    assignments: list[Assignment]
+
+
+class Registration(Message):
+    """A node asks to join."""
+
+    name: Label
+    machine_id: Annotated[str, Field(pattern=r"^[A-Za-z0-9-]{8,64}$")]
+    pool: Label | None = None  # by name; the coordinator's default pool when absent
+    agent_version: Text
+    gpus: Annotated[tuple[Uuid, ...], Field(max_length=GPUS_MAX)] = ()  # tells a cloned host from the real one
+
+
+class Credential(Message):
+    """The coordinator's answer: who the node is from now on. The token is shown once."""
+
+    cluster_id: Text
+    node_id: Text
+    token: Text
+    heartbeat_ms: Count
