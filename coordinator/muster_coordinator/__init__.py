@@ -1,0 +1,1 @@
+"""The coordinator: books gangs, activates and repairs them, and answers about capacity."""

@@ -1,0 +1,1 @@
+"""The HTTP API: bytes in, one service call, bytes out."""

@@ -1,0 +1,207 @@
+"""Bodies of the HTTP API for people and programs. Messages of the agents stand in `muster_shared.wire`.
+
+Instants in answers are integers, milliseconds UTC; in requests also RFC 3339, `now` or `+2h`. GPU amounts are whole
+GPUs here, milli-GPU everywhere inside.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+from pydantic.types import StringConstraints
+
+from muster_shared.codec import Count, Label, Message, Request, Text
+from muster_shared.wire import Gpu, Hold, LabelValue, Monitoring
+
+WhenText = Annotated[str, StringConstraints(min_length=1, max_length=40)]
+Positive = Annotated[Count, Field(ge=1)]
+Labels = Annotated[dict[Label, LabelValue], Field(max_length=64)]
+
+
+class DeviceRequest(Request):
+    """Devices that **each** node of the gang gives."""
+
+    device_class: Annotated[Literal["gpu"], Field(alias="class")] = "gpu"
+    count: Annotated[Positive, Field(le=64, description="Devices on each node")]
+    topology: Annotated[
+        Literal["any", "nvlink-all"], Field(description="nvlink-all: all of one NVLink island of the node")
+    ] = "any"
+    model: Annotated[Text | None, Field(description="A word of the model's name, such as H100")] = None
+    memory_gib: Annotated[Positive | None, Field(description="At least this much memory on each device")] = None
+
+
+class GangRequest(Request):
+    """How many nodes, and the label on which all of them must agree."""
+
+    size: Annotated[Positive, Field(le=4096)] = 1
+    topology_key: Annotated[Label | None, Field(description="A node label, such as fabric.domain or rack")] = None
+
+
+class ReservationRequest(Request):
+    """What a tenant asks for. `devices` describes one node; `gang.size` nodes each give all of it."""
+
+    tenant_id: Label
+    pool_id: Annotated[Text | None, Field(description="Id or name; the pool named default when absent")] = None
+    devices: Annotated[list[DeviceRequest], Field(min_length=1, max_length=1)]
+    gang: GangRequest = GangRequest()
+    start: Annotated[
+        WhenText | Count | None, Field(description="RFC 3339, epoch ms, +2h or now; now when absent")
+    ] = None
+    duration: Annotated[WhenText | None, Field(description="90s, 30m, 12h, 3d or ISO 8601")] = None
+    end: Annotated[WhenText | Count | None, Field(description="Instead of duration")] = None
+    latest_start: Annotated[
+        WhenText | Count | None, Field(description="Give up when nothing could be placed to start by then")
+    ] = None
+    node_selector: Labels = {}
+    idempotency_key: Annotated[str | None, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")] = None
+    labels: Labels = {}
+    name: Text | None = None
+
+
+class Blocker(Message):
+    """Why some nodes could not take part, and until when that is known to last."""
+
+    reason: str  # a filter's name: `booked`, `held`, `cordoned`, `unreachable`, `labelMissing`, ...
+    nodes: Count
+    until: Count | None = None  # ms UTC; absent where nobody knows
+
+
+class Condition(Message):
+    """Why a reservation is where it is."""
+
+    type: Literal["Unschedulable"]
+    reason: str  # doesNotFit, neverFits, lostRace, BookingRepairFailed
+    message: str
+    blockers: list[Blocker] = []
+
+
+class MemberView(Message):
+    """One allocation of a reservation, or one member of a previewed gang."""
+
+    allocation_id: str | None = None
+    node_id: str
+    node_name: str
+    devices: list[str]  # UUIDs
+    generation: Count | None = None
+    bind_state: str | None = None  # reserved, binding, bound, unbinding, released, blocked, failed, lostByReboot
+    bind_reason: str | None = None
+
+
+class ReservationView(Message):
+    """A reservation as it is stored, with every member."""
+
+    id: str
+    tenant_id: str
+    pool_id: str
+    name: str | None = None
+    state: Literal["pending", "placed", "binding", "active", "ending", "ended"]
+    reason: str | None = None  # why it ended: Completed, Released, Cancelled, Preempted, Expired, Lost
+    condition: Condition | None = None
+    at_risk: list[str] = []  # reasons; empty when every member is sound
+    start: Count | None = None
+    end: Count | None = None
+    duration: Count  # ms
+    latest_start: Count | None = None
+    devices: list[DeviceRequest]
+    gang: GangRequest
+    topology_value: str | None = None
+    node_selector: Labels = {}
+    labels: Labels = {}
+    generation: Count
+    version: Count
+    protected_until: Count | None = None
+    created: Count
+    activated: Count | None = None
+    members: list[MemberView]
+    binding: str | None = None  # the first bound allocation
+    idempotency_key: str | None = None
+
+
+class PreviewView(Message):
+    """What placing the request now would do. Nothing is held."""
+
+    fits: bool
+    start: Count
+    end: Count
+    topology_value: str | None = None
+    members: list[MemberView] = []
+    condition: Condition | None = None
+    as_of: Count
+
+
+class NodeView(Message):
+    """A node, what it reported, and what people decided about it."""
+
+    id: str
+    name: str
+    pool_id: str
+    labels: dict[str, str]  # inventory and operator labels together
+    operator_labels: dict[str, str]
+    fabric_reason: str | None = None
+    reachable: bool
+    intent: Literal["schedulable", "cordoned", "draining"]
+    leased: bool
+    last_report: Count | None = None
+    agent_version: str | None = None
+    driver_version: str | None = None
+    monitoring: Monitoring | None = None
+    gpus: list[Gpu]
+    holds: list[Hold]
+    gpus_total: Count
+    gpus_free: Count  # right now
+    rev: Count
+    applied_rev: Count
+
+
+class PoolView(Message):
+    """A pool and its rollup, in whole GPUs, at one instant."""
+
+    id: str
+    name: str
+    policy: dict[str, Any]
+    nodes: Count
+    total: Count
+    allocatable: Count
+    reserved: Count  # placed, counted once for each GPU that has any future booking
+    active: Count
+    free: Count  # allocatable and not booked now
+    held: dict[str, int]  # by cause
+    largest_gang: dict[str, int]  # by value of fabric.domain: nodes that are wholly free now
+    as_of: Count
+
+
+class EventView(Message):
+    """An immutable fact."""
+
+    id: str
+    seq: Count
+    type: str  # reservation.placed, reservation.repaired, node.hold_added, ...
+    at: Count
+    pool_id: str | None = None
+    subject: str  # the id that it is about
+    version: Count
+    data: dict[str, Any]
+
+
+class Page(Message):
+    """A page of a list. `nextCursor` is absent on the last one."""
+
+    items: list[Any]
+    next_cursor: str | None = None
+
+
+class NodeLabels(Request):
+    """Operator labels to set; a null value removes the label."""
+
+    labels: Annotated[dict[Label, LabelValue | None], Field(min_length=1, max_length=64)]
+
+
+class Reason(Request):
+    """Why a person does this. It is kept with the event."""
+
+    reason: Text | None = None
+
+
+class PoolRequest(Request):
+    """A new pool."""
+
+    name: Label
