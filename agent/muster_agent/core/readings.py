@@ -1,9 +1,12 @@
 """What drivers read, as values: one reading of all GPUs, one fault event, one look at the host."""
 
+import re
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
-from muster_shared.wire import Fabric
+from muster_shared.wire import Fabric, Uuid
+
+_PCI: Final = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-9a-f])?", re.IGNORECASE)
 
 NvmlStatus = Literal["ok", "driverNotLoaded", "libraryMissing", "driverMismatch", "hung", "error"]
 
@@ -12,8 +15,8 @@ NvmlStatus = Literal["ok", "driverNotLoaded", "libraryMissing", "driverMismatch"
 class GpuReading:
     """One GPU at one moment. A field that its driver does not offer is None; the scan goes on."""
 
-    uuid: str | None  # None where the GPU is lost before it was ever identified
-    pci: str  # dddd:bb:dd, lower case hex, at least 4 digits of domain: compared as numbers, printed like the kernel
+    uuid: Uuid | None  # None where the GPU is lost before it was ever identified
+    pci: str  # as `pci_address` writes it; empty where NVML could not even tell the place
     model: str = ""
     memory_mib: int = 0
     island: int = 0  # GPUs of one number reach each other over NVLink
@@ -23,6 +26,7 @@ class GpuReading:
     recovery_action: int | None = None  # field 230: 0 none .. 7 system reboot
     remap_pending: bool = False
     remap_failed: bool = False
+    pids: tuple[int, ...] = ()  # host processes that NVML knows on it and /proc knows too, rising
     error: str | None = None  # the first call that failed in a way that matters, for people
 
 
@@ -43,13 +47,23 @@ class GpuEvent:
 
     source: Literal["nvml", "kernelLog"]
     code: int  # the XID; 79 for a "fallen off the bus" line without one; 999 unknown
-    uuid: str | None  # at least one of uuid and pci is known
+    uuid: Uuid | None  # at least one of uuid and pci is known
     pci: str | None
     boot_ms: int  # boot clock, milliseconds
-    instance: str | None = None  # MIG instance, as "gi/ci"; None is the whole GPU
+    seq: int | None = None  # the kernel log's own number: rises within a boot, survives a restart of the agent
+    instance: str | None = None  # MIG instance, as `instance_name` writes it; None is the whole GPU
     fatal: bool | None = None  # the severity word of 144-150; None where the source does not tell
     recovery_action: int | None = None  # the new value an XID 154 line names
     text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLogReading:
+    """Whether the kernel log can be read, and how much of it was lost unread."""
+
+    status: Literal["ok", "down"]
+    message: str | None = None  # for people, when it is down
+    gaps: int = 0  # times the ring was overwritten before it was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +75,26 @@ class HostReading:
     boot_id: str
     cpus: int
     memory_mib: int
+
+
+def pci_address(text: str) -> str | None:
+    """Write a PCI address one way, `dddd:bb:dd`, so that equal places are equal texts.
+
+    NVML writes `00000009:01:00.0`, the kernel `0009:01:00`; a domain may need more than four digits.
+
+    Args:
+        text: Any of these forms; a missing domain is 0, the function is left out.
+
+    Returns:
+        Lower-case hexadecimal, or None where `text` is no PCI address.
+    """
+    found = _PCI.fullmatch(text)
+    if found is None:
+        return None
+    domain, bus, device = (int(part or "0", 16) for part in found.groups())
+    return f"{domain:04x}:{bus:02x}:{device:02x}"
+
+
+def instance_name(gpu_instance: int, compute_instance: int | None) -> str:
+    """Name a MIG instance the same whichever source told of it: `gi/ci`, or `gi/` for all of the GPU instance."""
+    return f"{gpu_instance}/{'' if compute_instance is None else compute_instance}"
