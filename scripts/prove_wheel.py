@@ -30,7 +30,8 @@ def ask_for_help() -> None:
         try:
             program.load()()
         except SystemExit as end:
-            assert not end.code, f"{program.name} --help ended with {end.code}"
+            if end.code:
+                raise RuntimeError(f"{program.name} --help ended with {end.code}") from end
 
 
 if __name__ == "__main__":
