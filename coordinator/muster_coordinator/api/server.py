@@ -1,0 +1,97 @@
+"""Makes a web application from a tuple of operations: authorize, read, call the handler, write."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from aiohttp import web
+from structlog.typing import FilteringBoundLogger
+
+from muster_coordinator.api.errors import problem_middleware, request_id_of, stamp
+from muster_coordinator.api.incoming import bearer_token, idempotency_key, read_body, read_query
+from muster_coordinator.api.openapi import document_of
+from muster_coordinator.api.operation import Answer, Authorize, Call, Operation
+from muster_shared.codec import dumps, encode
+
+DOCUMENT_PATH: Final = "/v1/openapi.json"
+KEEPALIVE_S: Final = 75.0  # far from every agent's interval, so that none sends into a closing connection
+SHUTDOWN_S: Final = 10.0  # for calls in flight; streams and long polls end at once by `Call.closing`
+
+
+def build_app(
+    operations: Sequence[Operation],
+    services: object,
+    authorize: Authorize,
+    logger: FilteringBoundLogger,
+) -> web.Application:
+    """Serve the operations, and beside them their own OpenAPI document.
+
+    Args:
+        operations: No two with the same method and path.
+        services: What handlers find as `call.services`.
+        authorize: Asked once per request, before its body is read; also for public operations.
+        logger: Hears of bugs only; refusals are the caller's business.
+    """
+    closing = asyncio.Event()
+
+    async def close(_app: web.Application) -> None:
+        closing.set()
+
+    app = web.Application(middlewares=[problem_middleware(logger)])
+    app.on_response_prepare.append(stamp)
+    app.on_shutdown.append(close)
+    for operation in _with_document(operations):
+        app.router.add_route(operation.method, operation.path, _serve(operation, services, authorize, closing))
+    return app
+
+
+def runner_of(app: web.Application) -> web.AppRunner:
+    """Return the runner that the application is meant for; the caller adds its sites."""
+    # Left to itself the parser unpacks a compressed body, or fails on it, before this layer can refuse it.
+    return web.AppRunner(app, auto_decompress=False, keepalive_timeout=KEEPALIVE_S, shutdown_timeout=SHUTDOWN_S)
+
+
+def _with_document(operations: Sequence[Operation]) -> list[Operation]:
+    async def document(_call: Call[object, None, None]) -> web.Response:
+        return web.Response(body=body, content_type="application/json")
+
+    served = [*operations, Operation("GET", DOCUMENT_PATH, "Describe this API", document, audience="public")]
+    body = dumps(document_of(served))
+    return served
+
+
+def _serve(
+    operation: Operation, services: object, authorize: Authorize, closing: asyncio.Event
+) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+    async def serve(request: web.Request) -> web.StreamResponse:
+        token = bearer_token(request)
+        path = dict(request.match_info)
+        principal = await authorize(operation, token, path)
+        call = Call(
+            services=services,
+            principal=principal,
+            path=path,
+            query=read_query(request, operation),
+            body=await read_body(request, operation),
+            token=token,
+            idempotency_key=idempotency_key(request),
+            request_id=request_id_of(request),
+            closing=closing,
+            http=request,
+        )
+        return _written(operation, await operation.handler(call))
+
+    return serve
+
+
+def _written(operation: Operation, answer: Answer) -> web.StreamResponse:
+    match answer:
+        case web.StreamResponse():
+            return answer
+        case None if operation.answer is None:
+            return web.Response(status=204)
+        case _ if operation.answer is not None and isinstance(answer, operation.answer):
+            return web.Response(body=encode(answer), status=operation.status, content_type="application/json")
+        case _:
+            # The document promised another answer: a bug of ours, told to the log and not to the caller.
+            raise TypeError(f"{operation.method} {operation.path} answered with {type(answer).__name__}")
