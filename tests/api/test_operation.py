@@ -2,22 +2,19 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any
 
 import pytest
 import pytest_asyncio
-import structlog
-from aiohttp import ClientPayloadError, ClientResponse, ClientSession, StreamReader, web
+from aiohttp import ClientResponse, ClientSession
 from pydantic import Field
 from structlog.testing import capture_logs
 
-from muster_coordinator.api.operation import Call, Operation, Principal
-from muster_coordinator.api.server import SHUTDOWN_S, build_app, runner_of
-from muster_coordinator.api.stream import StreamEvent, last_seen, wants_stream, write_stream
+from muster_coordinator.api.operation import Call, Operation
 from muster_shared.codec import Count, Message, Request, Text
 from muster_shared.errors import Code, Problem
+from tests.support.serving import served
 
 
 class Order(Request):
@@ -79,38 +76,6 @@ async def taken(_call: Call[str, None, None]) -> Echo:
     raise Problem(Code.CONFLICT, "Reservation has ended")
 
 
-async def ticks(call: Call[str, None, None]) -> web.StreamResponse | Echo:
-    if not wants_stream(call.http):
-        return Echo(count=0)
-    return await write_stream(call, numbers(last_seen(call.http) or 0), heartbeat_s=0.01)
-
-
-async def numbers(after: int) -> AsyncGenerator[StreamEvent, None]:
-    for seq in range(after + 1, 4):
-        yield StreamEvent(seq, "tick", Heartbeat(seq=seq))
-
-
-async def silence(call: Call[str, None, None]) -> web.StreamResponse:
-    async def nothing() -> AsyncGenerator[StreamEvent, None]:
-        try:
-            await asyncio.Event().wait()
-            yield StreamEvent(0, "never", Note())
-        finally:
-            CLOSED.put_nowait(call.request_id)
-
-    return await write_stream(call, nothing(), heartbeat_s=0.01)
-
-
-async def half(call: Call[str, None, None]) -> web.StreamResponse:
-    async def stumbling() -> AsyncGenerator[StreamEvent, None]:
-        yield StreamEvent(1, "tick", Heartbeat(seq=1))
-        raise RuntimeError("the password is swordfish")
-
-    return await write_stream(call, stumbling())
-
-
-CLOSED: asyncio.Queue[str] = asyncio.Queue()
-
 OPERATIONS = (
     Operation("POST", "/v1/orders", "Order", order, body=Order, answer=Echo, status=201, errors=(Code.CONFLICT,)),
     Operation("GET", "/v1/orders", "Search", search, query=Filter, answer=Echo),
@@ -119,39 +84,12 @@ OPERATIONS = (
     Operation("GET", "/v1/broken", "Break", broken, answer=Echo, audience="public"),
     Operation("GET", "/v1/liar", "Lie", liar, answer=Echo, audience="public"),
     Operation("GET", "/v1/taken", "Refuse", taken, answer=Echo, audience="public"),
-    Operation("GET", "/v1/ticks", "Tick", ticks, answer=Echo, audience="public"),
-    Operation("GET", "/v1/silence", "Wait", silence, audience="public"),
-    Operation("GET", "/v1/half", "Stumble", half, audience="public"),
 )
-
-
-async def authorize(operation: Operation, token: str | None, _path: Mapping[str, str]) -> Principal:
-    if operation.audience == "public":
-        return Principal("public")
-    if token is None:
-        raise Problem(Code.UNAUTHENTICATED, "Send a token")
-    if token != operation.audience:
-        raise Problem(Code.FORBIDDEN, "Not yours")
-    return Principal(operation.audience)
-
-
-@asynccontextmanager
-async def served(token: str | None = "tenant") -> AsyncIterator[ClientSession]:
-    runner = runner_of(build_app(OPERATIONS, "services", authorize, structlog.get_logger()))
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    host, port = runner.addresses[0]
-    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
-    async with ClientSession(f"http://{host}:{port}", headers=headers) as client:
-        try:
-            yield client
-        finally:
-            await runner.cleanup()
 
 
 @pytest_asyncio.fixture
 async def client() -> AsyncIterator[ClientSession]:
-    async with served() as client:
+    async with served(OPERATIONS, services="services") as client:
         yield client
 
 
@@ -377,7 +315,7 @@ async def test_a_request_id_that_could_forge_a_log_line_is_replaced(client: Clie
     [(None, 401), ("Basic dGVuYW50", 401), ("Bearer", 401), ("Bearer operator", 403), ("bearer tenant", 201)],
 )
 async def test_callers_are_authorized_before_their_body_is_looked_at(header: str | None, status: int) -> None:
-    async with served(token=None) as client:
+    async with served(OPERATIONS, token=None) as client:
         headers = {} if header is None else {"Authorization": header}
         body = {"count": 1} if status == 201 else {"rubbish": 1}
         answer = await client.post("/v1/orders", json=body, headers=headers)
@@ -387,59 +325,6 @@ async def test_callers_are_authorized_before_their_body_is_looked_at(header: str
 
 
 async def test_every_answer_forbids_caching_and_sniffing(client: ClientSession) -> None:
-    for path in ("/v1/orders", "/v1/nowhere", "/v1/ticks"):
+    for path in ("/v1/orders", "/v1/nowhere", "/v1/taken"):
         headers = (await client.get(path)).headers
         assert (headers["Cache-Control"], headers["X-Content-Type-Options"]) == ("no-store", "nosniff")
-
-
-async def test_a_stream_resumes_after_the_last_event_seen(client: ClientSession) -> None:
-    headers = {"Accept": "text/event-stream", "Last-Event-ID": "1"}
-
-    answer = await client.get("/v1/ticks", headers=headers)
-
-    assert answer.headers["Content-Type"] == "text/event-stream"
-    assert [block for block in (await answer.text()).split("\n\n") if block and block[0] != ":"] == [
-        'id: 2\nevent: tick\ndata: {"seq":2}',
-        'id: 3\nevent: tick\ndata: {"seq":3}',
-    ]
-
-
-async def test_a_stream_is_not_resumed_from_what_is_no_event_id(client: ClientSession) -> None:
-    answer = await client.get("/v1/ticks", headers={"Accept": "text/event-stream", "Last-Event-ID": "-1"})
-
-    assert (await problem_of(answer))["errors"][0]["path"] == "Last-Event-ID"
-
-
-async def test_a_silent_stream_beats_and_is_closed_when_its_reader_goes(client: ClientSession) -> None:
-    answer = await client.get("/v1/silence", headers={"X-Request-Id": "gone"})
-    beats = [await answer.content.readuntil(b"\n\n") for _ in range(3)]
-    answer.close()
-
-    assert beats == [b": open\n\n", b": still here\n\n", b": still here\n\n"]
-    assert await CLOSED.get() == "gone"
-
-
-async def test_a_stream_ends_when_the_server_stops() -> None:
-    async with asyncio.timeout(SHUTDOWN_S / 2), served() as client:
-        answer = await client.get("/v1/silence", headers={"X-Request-Id": "stopped"})
-    answer.close()
-
-    assert await CLOSED.get() == "stopped"
-
-
-async def test_a_bug_in_a_stream_cuts_it_and_is_logged(client: ClientSession) -> None:
-    with capture_logs() as logs:
-        answer = await client.get("/v1/half", headers={"X-Request-Id": "halfway"})
-        text = b"".join([chunk async for chunk in until_cut(answer.content)])
-
-    assert text == b': open\n\nid: 1\nevent: tick\ndata: {"seq":1}\n\n'
-    assert [line["request_id"] for line in logs] == ["halfway"]
-
-
-async def until_cut(content: StreamReader) -> AsyncGenerator[bytes, None]:
-    try:
-        async for chunk in content.iter_any():
-            yield chunk
-    except ClientPayloadError:
-        return
-    raise AssertionError("the stream ended as if it were complete")
