@@ -1,0 +1,67 @@
+"""Artefacts as files: written whole or not at all, read back, removed."""
+
+import os
+from pathlib import Path
+
+from muster_agent.core.records import Record
+from muster_agent.drivers.bind import BindError
+
+
+def write(path: Path, body: bytes, *, mode: int) -> None:
+    """Write a file in one step and read it back. Not synced: after a power cut no grant holds anyway.
+
+    Raises:
+        BindError: It could not be written, or reads back different.
+    """
+    # Readers take any name that ends as the final one does, so the temporary one must end otherwise.
+    temporary = path.with_name(f"{path.name}.tmp")
+    try:
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        file_fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        with os.fdopen(file_fd, "wb") as file:
+            os.fchmod(file_fd, mode)  # whatever the umask
+            file.write(body)
+        temporary.replace(path)
+    except OSError as error:
+        raise BindError(f"cannot write {path}: {error.strerror}") from error
+    check(path, body)
+
+
+def check(path: Path, body: bytes) -> None:
+    """Compare a file with what it should say.
+
+    Raises:
+        BindError: It is missing, unreadable or different.
+    """
+    try:
+        found = path.read_bytes()
+    except OSError as error:
+        raise BindError(f"cannot read {path}: {error.strerror}") from error
+    if found != body:
+        raise BindError(f"{path} is not as it was granted")
+
+
+def remove(path: Path) -> None:
+    """Delete a file, also where there is none.
+
+    Raises:
+        BindError: It cannot be deleted.
+    """
+    try:
+        path.unlink(missing_ok=True)
+        path.with_name(f"{path.name}.tmp").unlink(missing_ok=True)
+    except OSError as error:
+        raise BindError(f"cannot delete {path}: {error.strerror}") from error
+
+
+def devices(record: Record) -> tuple[str, ...]:
+    """Return the devices of a record in order.
+
+    Raises:
+        BindError: There are none. An empty list would read as *all devices* to CUDA and to container runtimes.
+
+    Source: reliability cases, L07 and L34.
+    """
+    if not record.devices:
+        raise BindError(f"{record.allocation_id} names no device, and no device is not a grant")
+    return tuple(sorted(record.devices))

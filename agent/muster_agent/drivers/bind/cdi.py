@@ -1,0 +1,102 @@
+"""A CDI spec per allocation: `podman run --device muster.dev/reservation=<allocation>`.
+
+It carries device nodes and environment only. Driver libraries stay NVIDIA's business: the tenant asks for
+`nvidia.com/gpu=<uuid>` beside it.
+
+Source: Container Device Interface 0.5.0; agent facts, section 4.1.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from muster_agent.core.records import Record
+from muster_agent.drivers.bind import artefact
+from muster_shared.codec import dumps
+
+CDI_VERSION: Final = "0.5.0"  # the oldest that has all we write: the widest reach
+KIND: Final = "muster.dev/reservation"
+_SHARED_NODES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
+NVIDIA_DIR: Final = Path("/proc/driver/nvidia/gpus")
+_FIELD: Final = re.compile(r"^(GPU UUID|Device Minor):\s+(\S+)\s*$", re.MULTILINE)
+_MODE: Final = 0o644  # runtimes read it, rootless ones too; it holds no secret
+
+
+class Cdi:
+    """Writes `<cdi_dir>/muster-<allocation>.json`.
+
+    Args:
+        cdi_dir: A folder that the runtimes read, normally the dynamic one, which a reboot empties.
+        nvidia_dir: Where the driver describes its GPUs.
+        dev_dir: Where device nodes are; only those that exist are named.
+    """
+
+    def __init__(self, cdi_dir: Path, nvidia_dir: Path = NVIDIA_DIR, dev_dir: Path = Path("/dev")) -> None:
+        self._folder = cdi_dir
+        self._nvidia_dir = nvidia_dir
+        self._dev_dir = dev_dir
+
+    @property
+    def isolates(self) -> bool:
+        """Deleting a spec takes nothing from a container that runs."""
+        return False
+
+    def grant(self, record: Record) -> None:
+        """Write the spec."""
+        artefact.write(self._path(record), self._body(record), mode=_MODE)
+
+    def verify(self, record: Record) -> None:
+        """Compare the spec."""
+        artefact.check(self._path(record), self._body(record))
+
+    def revoke(self, record: Record) -> None:
+        """Delete the spec: no new container can start with it."""
+        artefact.remove(self._path(record))
+
+    def _path(self, record: Record) -> Path:
+        return self._folder / f"muster-{record.allocation_id}.json"
+
+    def _body(self, record: Record) -> bytes:
+        uuids = artefact.devices(record)
+        minors = device_minors(self._nvidia_dir)
+        names = [f"nvidia{minors[uuid]}" for uuid in uuids if uuid in minors]
+        present = [name for name in (*names, *_SHARED_NODES) if (self._dev_dir / name).exists()]
+        edits: dict[str, object] = {
+            # `void`: NVIDIA's own hook must not add the devices that it would find.
+            "env": ["NVIDIA_VISIBLE_DEVICES=void", f"CUDA_VISIBLE_DEVICES={','.join(uuids)}"],
+        }
+        if present:
+            edits["deviceNodes"] = [{"path": f"/dev/{name}"} for name in present]
+        return dumps(
+            {
+                "cdiVersion": CDI_VERSION,
+                "kind": KIND,
+                "devices": [{"name": record.allocation_id, "containerEdits": edits}],
+                "containerEdits": {
+                    "env": [
+                        f"MUSTER_ALLOCATION={record.allocation_id}",
+                        f"MUSTER_RESERVATION={record.reservation_id}",
+                        f"MUSTER_GENERATION={record.generation}",
+                        f"MUSTER_TENANT={record.tenant_id}",
+                    ]
+                },
+            }
+        )
+
+
+def device_minors(nvidia_dir: Path) -> dict[str, int]:
+    """Read which `/dev/nvidiaN` each GPU is, by UUID. They change over reboots, so they are read each time.
+
+    Empty where the driver is not loaded or tells nothing.
+
+    Source: the driver's README, "/proc/driver/nvidia/gpus/domain:bus:device.function/information".
+    """
+    minors: dict[str, int] = {}
+    for path in sorted(nvidia_dir.glob("*/information")):
+        try:
+            fields: dict[str, str] = dict(_FIELD.findall(path.read_text(errors="replace")))
+        except OSError:
+            continue  # a GPU that fell off the bus leaves its folder for a moment
+        if "GPU UUID" in fields and fields.get("Device Minor", "").isdecimal():
+            minors[fields["GPU UUID"]] = int(fields["Device Minor"])
+    return minors
