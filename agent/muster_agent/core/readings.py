@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from muster_shared.wire import Fabric, Uuid
 
+_TEXT_MAX: Final = 256  # the wire's Text
 _PCI: Final = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-9a-f])?", re.IGNORECASE)
 
 NvmlStatus = Literal["ok", "driverNotLoaded", "libraryMissing", "driverMismatch", "hung", "error"]
@@ -98,3 +99,8 @@ def pci_address(text: str) -> str | None:
 def instance_name(gpu_instance: int, compute_instance: int | None) -> str:
     """Name a MIG instance the same whichever source told of it: `gi/ci`, or `gi/` for all of the GPU instance."""
     return f"{gpu_instance}/{'' if compute_instance is None else compute_instance}"
+
+
+def one_line(text: str) -> str:
+    """Make any text fit the wire's `Text`: what cannot be printed becomes a space, at most 256 characters stay."""
+    return "".join(char if char.isprintable() else " " for char in text)[:_TEXT_MAX]

@@ -1,0 +1,252 @@
+"""Whether each GPU may be booked: a fold over faults and readings that never forgets by itself.
+
+Read `after_event` and `after_reading`. What a fault means is a row of `xids`; how its hold ends is in `marks`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any, Final
+
+from pydantic import TypeAdapter
+
+from muster_agent.core.conditions import (
+    Moment,
+    action_asked,
+    gpu_conditions,
+    lost_conditions,
+    node_conditions,
+)
+from muster_agent.core.marks import Mark
+from muster_agent.core.readings import GpuEvent, KernelLogReading, NodeReading, one_line
+from muster_agent.core.sighting import Sighting, sighted
+from muster_agent.core.tallies import Tally, tallied
+from muster_agent.core.xids import xid
+from muster_shared.wire import Hold
+
+SEVERITY_WAIT_MS: Final = 10_000
+"""How long a number without its severity waits for the kernel line that tells it; the line lags by milliseconds."""
+
+_HOLDS_PER_PLACE: Final = 15  # 16 GPUs and the node: 255 holds at most, where a report carries 256
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """All faults that still count, and how often each struck. Kept over restarts by `to_dict`."""
+
+    boot_id: str = ""  # the boot of the latest event or reading
+    known: dict[str, str] = field(default_factory=dict[str, str])  # UUID -> PCI address of every expected GPU
+    marks: tuple[Mark, ...] = ()
+    unsure: tuple[Mark, ...] = ()  # faults whose severity is not told yet
+    tallies: tuple[Tally, ...] = ()
+    waived: tuple[str, ...] = ()  # UUIDs whose failed row remap an operator has accepted
+    kernel_seq: int = -1  # the newest kernel record that was folded in, in this boot
+
+    @property
+    def holds(self) -> tuple[Hold, ...]:
+        """What the report says: one hold for each device, cause and code, in a fixed order."""
+        holds: dict[tuple[str, str, int], Hold] = {}
+        listed: dict[str, int] = {}
+        for mark in sorted(self.marks, key=lambda mark: mark.key):
+            place = mark.device or ""
+            key = (place, *mark.key[1:])
+            if key not in holds and listed.get(place, 0) < _HOLDS_PER_PLACE:
+                listed[place] = listed.get(place, 0) + 1
+                holds[key] = _hold(mark)
+        return tuple(hold for _, hold in sorted(holds.items()))
+
+    def after_event(self, event: GpuEvent, now_ms: int, boot_id: str) -> "Health":
+        """Fold one fault in.
+
+        A kernel record that was folded in before changes nothing, so the log may be read again from its start.
+
+        Args:
+            event: From either source, in any order between them.
+            now_ms: Wall clock, milliseconds UTC: the hold's `since`.
+            boot_id: The boot that the event's `boot_ms` counts from.
+        """
+        health = _in_boot(self, boot_id)
+        if event.seq is not None:
+            if event.seq <= health.kernel_seq:
+                return health
+            health = replace(health, kernel_seq=event.seq)
+        uuid, place = _placed(health, event)
+        health = replace(health, tallies=tallied(health.tallies, place, event, boot_id))
+        row, moment = xid(event.code), Moment(now_ms, event.boot_ms, boot_id)
+        fault = moment.mark("xid", event.code, row.clears_by, row.name, uuid=uuid, pci=None if uuid else event.pci)
+        match row.effect:
+            case "holdNew" | "unbookable":
+                return replace(health, marks=_with(health.marks, fault))
+            case "bySeverity":
+                return _with_severity(health, fault, event)
+            case "byValue" if event.recovery_action is not None:
+                return _with_action(health, fault, event.recovery_action, moment)
+            case _:
+                return health
+
+    def after_reading(
+        self, reading: NodeReading, now_ms: int, boot_id: str, boot_ms: int, kernel_log: KernelLogReading
+    ) -> "Health":
+        """Fold one reading in: raise what it shows, end what it proves to be over.
+
+        Args:
+            reading: Any reading. Where NVML does not answer, what was known of the GPUs stays.
+            now_ms: Wall clock, milliseconds UTC.
+            boot_id: The present boot.
+            boot_ms: Boot clock of the reading, milliseconds.
+            kernel_log: Whether the other source of faults can be read.
+        """
+        health, moment = _in_boot(self, boot_id), Moment(now_ms, boot_ms, boot_id)
+        due = tuple(
+            mark
+            for mark in health.unsure
+            if kernel_log.status == "down" or boot_ms - mark.boot_ms >= SEVERITY_WAIT_MS or mark.boot_id != boot_id
+        )
+        health = replace(
+            health,
+            marks=_with(health.marks, *due),
+            unsure=tuple(mark for mark in health.unsure if mark not in due),
+        )
+        if reading.nvml == "ok":
+            health = _with_gpus(health, sighted(health.known, reading.gpus), moment)
+        others = tuple(mark for mark in health.marks if mark.cause not in {"nvmlDown", "monitoringDown"})
+        raised = node_conditions(reading, kernel_log, moment)
+        return replace(health, marks=(*others, *_standing(health.marks, raised)))
+
+    def cleared(self, device: str | None, cause: str, code: int | None) -> "Health":
+        """End a hold by an operator's word. One that a reading still shows comes back with the next reading.
+
+        Args:
+            device: The hold's device; None for one that holds the node.
+            cause: The hold's cause.
+            code: The hold's code.
+        """
+        ended = tuple(mark for mark in self.marks if (mark.device, mark.cause, mark.code) == (device, cause, code))
+        accepted = {mark.uuid for mark in ended if mark.cause == "rowRemapFailure" and mark.uuid}
+        return replace(
+            self,
+            marks=tuple(mark for mark in self.marks if mark not in ended),
+            waived=tuple(sorted(accepted.union(self.waived))),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all of it as a JSON document."""
+        document: dict[str, Any] = _adapter().dump_python(self, mode="json")
+        return document
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> "Health":
+        """Go on after a restart. Every hold stands; a probe that was under way begins anew.
+
+        Raises:
+            ValueError: The document is not one that `to_dict` wrote.
+        """
+        health = _adapter().validate_python(document)
+        return replace(health, marks=tuple(replace(mark, good_boot_ms=None) for mark in health.marks))
+
+
+@cache
+def _adapter() -> TypeAdapter[Health]:
+    return TypeAdapter(Health)
+
+
+def _in_boot(health: Health, boot_id: str) -> Health:
+    if boot_id == health.boot_id:
+        return health
+    marks = tuple(replace(mark, good_boot_ms=None) for mark in health.marks)
+    return replace(health, boot_id=boot_id, kernel_seq=-1, marks=marks)
+
+
+def _placed(health: Health, event: GpuEvent) -> tuple[str | None, str]:
+    uuid = event.uuid or next((uuid for uuid, pci in health.known.items() if pci == event.pci), None)
+    return uuid, uuid or event.pci or ""
+
+
+def _with_severity(health: Health, fault: Mark, event: GpuEvent) -> Health:
+    # Without the word the driver's recovery action has the last one.
+    unsure = tuple(mark for mark in health.unsure if mark.key != fault.key)
+    assumed = replace(fault, clears_by="recoveryActionNone")
+    told = event.source == "nvml" and health.tallies[-1].kernel_log > 0  # the line came before the number
+    if event.fatal is True:
+        return replace(health, marks=_with(health.marks, fault), unsure=unsure)
+    if event.fatal is False:
+        return replace(health, unsure=unsure)
+    if event.source == "kernelLog":
+        return replace(health, marks=_with(health.marks, assumed), unsure=unsure)
+    return health if told else replace(health, unsure=(*unsure, assumed))
+
+
+def _with_action(health: Health, fault: Mark, action: int, moment: Moment) -> Health:
+    # Either way the driver has spoken: faults before this are over once the GPU reads well without an action.
+    marks = tuple(
+        replace(mark, acted=True) if mark.place == fault.place and mark.cause == "xid" else mark
+        for mark in health.marks
+        if not (mark.place == fault.place and mark.cause == "recoveryAction")
+    )
+    asked = (action_asked(fault.uuid, fault.pci, action, moment),) if action else ()
+    return replace(health, marks=(*marks, *_standing(health.marks, asked)))
+
+
+def _with_gpus(health: Health, sighting: Sighting, moment: Moment) -> Health:
+    names = {pci: uuid for uuid, pci in sighting.expected.items()}
+    marks = tuple(
+        replace(mark, uuid=names[mark.pci], pci=None) if mark.pci in names and mark.uuid is None else mark
+        for mark in health.marks
+    )
+    failed = {uuid for uuid, gpu in sighting.answering.items() if gpu.remap_failed}
+    raised = [*lost_conditions(sighting.missing, sighting.unidentified, moment)]
+    for uuid, gpu in sorted(sighting.answering.items()):
+        raised += [mark for mark in gpu_conditions(uuid, gpu, moment) if not _is_waived(health, mark)]
+    lasting = (_lasting(mark, sighting, moment) for mark in marks)
+    kept = [mark for mark in lasting if mark is not None]
+    return replace(
+        health,
+        known=sighting.expected,
+        marks=(*kept, *_standing(marks, (mark for mark in raised if mark.key not in {k.key for k in kept}))),
+        waived=tuple(uuid for uuid in health.waived if uuid in failed or uuid in sighting.missing),
+    )
+
+
+def _is_waived(health: Health, mark: Mark) -> bool:
+    return mark.cause == "rowRemapFailure" and mark.uuid in health.waived
+
+
+def _lasting(mark: Mark, sighting: Sighting, moment: Moment) -> Mark | None:
+    """Return what a reading leaves of a mark; conditions that the reading can judge are raised by it anew."""
+    if mark.uuid is None:
+        return None if mark.cause == "deviceLost" else mark
+    if mark.uuid not in sighting.expected:
+        return None  # the GPU was replaced: its faults went with it
+    gpu = sighting.answering.get(mark.uuid)
+    if mark.cause == "deviceLost":
+        return None
+    if mark.cause == "xid":
+        return mark.seen_away() if gpu is None else mark.seen(gpu, moment.boot_id, moment.boot_ms)
+    judged = gpu is not None and (mark.cause != "recoveryAction" or gpu.recovery_action is not None)
+    return None if judged and mark.clears_by != "operator" else mark
+
+
+def _standing(before: Iterable[Mark], raised: Iterable[Mark]) -> tuple[Mark, ...]:
+    """Return conditions with the time at which each began: one that stood before goes on."""
+    since = {(mark.place, mark.cause): mark.since_ms for mark in before}
+    return tuple(replace(mark, since_ms=since.get((mark.place, mark.cause), mark.since_ms)) for mark in raised)
+
+
+def _with(marks: tuple[Mark, ...], *faults: Mark) -> tuple[Mark, ...]:
+    """Add faults; the same fault again renews its mark."""
+    merged = {mark.key: mark for mark in marks}
+    for fault in faults:
+        merged[fault.key] = merged[fault.key].again(fault) if fault.key in merged else fault
+    return tuple(merged.values())
+
+
+def _hold(mark: Mark) -> Hold:
+    where = f" (GPU at {mark.pci})" if mark.uuid is None and mark.pci else ""
+    return Hold(
+        device=mark.device,
+        cause=mark.cause,
+        code=mark.code,
+        since_ms=mark.since_ms,
+        clears_by=mark.clears_by,
+        message=one_line(f"{mark.message}{where}"),
+    )

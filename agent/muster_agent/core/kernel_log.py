@@ -1,0 +1,108 @@
+"""Faults in the kernel log: records of /dev/kmsg in, GPU events out.
+
+A fold, because one message may be spread over three records, and because the driver tells which UUID sits at
+which PCI address only once, before a GPU's first fault.
+
+Source: Documentation/ABI/testing/dev-kmsg of the kernel for the record; the open GPU kernel modules (kernel_rc.c,
+gpu.c, osinit.c) for the messages.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from muster_agent.core.readings import GpuEvent, instance_name, pci_address
+
+_FACILITY_KERNEL: Final = 0
+"""What user space writes to /dev/kmsg gets facility 1 whatever it claims, so nobody can forge a fault."""
+
+_FELL_OFF_THE_BUS: Final = 79  # the XID that means the same as the messages without a number
+
+_RECORD: Final = re.compile(r"(\d{1,6}),(\d{1,20}),(\d{1,20}),[^;]*;(.*)", re.DOTALL)
+_ESCAPE: Final = re.compile(r"\\x([0-9a-f]{2})")
+# Messages are matched from their first letter: a later part may be the name of a tenant's program.
+_XID: Final = re.compile(
+    r"NVRM: Xid \(PCI:([0-9a-f:.]+)(?: GPU-I:(\d{1,4}))?(?: GPU-CI:(\d{1,4}))?\): (\d{1,6})(?:, (.*))?", re.DOTALL
+)
+_PLACE: Final = re.compile(r"NVRM: GPU at PCI:([0-9a-f:.]+): (GPU-[0-9a-f-]{4,76})")
+_GONE: Final = re.compile(r"NVRM: GPU ([0-9a-f:.]+): GPU has fallen off the bus")
+_GONE_FIRST: Final = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-f:.]+)")
+_GONE_MIDDLE: Final = "NVRM: (PCI ID:"
+_GONE_LAST: Final = "NVRM: fallen off the bus"
+_PROCESS: Final = re.compile(r"pid=.*?, name=.*, (?=\S)", re.DOTALL)
+_SEVERITY: Final = re.compile(r"\w+ (Nonfatal|Fatal|Link Fatal)\b")
+_ACTION: Final = re.compile(r"GPU recovery action changed from 0x[0-9a-f]{1,4} \([^)]*\) to 0x([0-9a-f]{1,4})")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelLog:
+    """What earlier records said that later ones need."""
+
+    uuids: Mapping[str, str] = field(default_factory=dict[str, str])  # PCI address -> UUID
+    falling: str | None = None  # PCI address of a message that has begun and may end with "fallen off the bus"
+
+    def after(
+        self, record: bytes, boot_ms: int | None, *, any_facility: bool = False
+    ) -> "tuple[KernelLog, GpuEvent | None]":
+        """Fold one record in; return the fault it completes, if any. Never raises.
+
+        Args:
+            record: `prio,seq,usec,flags;text`, without its continuation lines.
+            boot_ms: Boot clock when the record was written, in milliseconds; None takes the record's own stamp,
+                which stands still while the host is suspended.
+            any_facility: Believe user space too. For tests, which cannot write as the kernel.
+        """
+        parts = _RECORD.fullmatch(record.decode(errors="replace"))
+        if parts is None or (int(parts[1]) >> 3 != _FACILITY_KERNEL and not any_facility):
+            return self, None
+        text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), parts[4])
+        event = GpuEvent("kernelLog", 0, None, None, int(parts[3]) // 1_000 if boot_ms is None else boot_ms)
+        log, found = self, None
+        for line in text.split("\n"):
+            log, at_line = _after_line(log, line, replace(event, seq=int(parts[2]), text=line))
+            found = found or at_line
+        return log, found
+
+
+def _after_line(log: KernelLog, line: str, event: GpuEvent) -> tuple[KernelLog, GpuEvent | None]:
+    if not line.startswith("NVRM: "):
+        return log, None
+    if xid := _XID.match(line):
+        return replace(log, falling=None), _xid_event(log, xid, event)
+    if (place := _PLACE.match(line)) and (pci := pci_address(place[1])):
+        return replace(log, uuids={**log.uuids, pci: place[2]}), None
+    if gone := _GONE.match(line):
+        return replace(log, falling=None), _at(log, gone[1], replace(event, code=_FELL_OFF_THE_BUS))
+    if first := _GONE_FIRST.match(line):
+        return replace(log, falling=first[1]), None
+    if line.startswith(_GONE_MIDDLE):
+        return log, None
+    if line.startswith(_GONE_LAST) and log.falling:
+        return replace(log, falling=None), _at(log, log.falling, replace(event, code=_FELL_OFF_THE_BUS))
+    return replace(log, falling=None), None
+
+
+def _xid_event(log: KernelLog, xid: re.Match[str], event: GpuEvent) -> GpuEvent | None:
+    place, gpu_instance, compute_instance, code, rest = xid.groups()
+    told = _PROCESS.sub("", rest or "", count=1)
+    severity, action = _SEVERITY.match(told), _ACTION.match(told)
+    instance = None
+    if gpu_instance is not None:
+        instance = instance_name(int(gpu_instance), None if compute_instance is None else int(compute_instance))
+    return _at(
+        log,
+        place,
+        replace(
+            event,
+            code=int(code),
+            instance=instance,
+            fatal=severity[1] != "Nonfatal" if severity else None,
+            recovery_action=int(action[1], 16) if action else None,
+        ),
+    )
+
+
+def _at(log: KernelLog, place: str, event: GpuEvent) -> GpuEvent | None:
+    pci = pci_address(place)
+    return None if pci is None else replace(event, pci=pci, uuid=log.uuids.get(pci))

@@ -1,0 +1,48 @@
+"""Which of the GPUs that a node should have answer: the expected set against one reading."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from muster_agent.core.readings import GpuReading
+from muster_shared.wire import GPUS_MAX
+
+
+@dataclass(frozen=True, slots=True)
+class Sighting:
+    """One reading, sorted by GPU. A GPU is its UUID: indexes and device numbers move when another one drops."""
+
+    expected: dict[str, str]  # UUID -> PCI address of every GPU that the node should have, seen now or before
+    answering: dict[str, GpuReading]  # by UUID; subset of `expected`
+    unidentified: int  # lost GPUs that are none of the expected ones: lost before anything ever knew their UUID
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """UUIDs that are expected and do not answer, in order."""
+        return tuple(sorted(self.expected.keys() - self.answering.keys()))
+
+
+def sighted(known: Mapping[str, str], gpus: Iterable[GpuReading]) -> Sighting:
+    """Sort one reading of a working NVML.
+
+    A GPU stays expected for ever, until another one that was never seen before sits in its PCI slot: then it was
+    replaced. More than the wire can carry are forgotten from the missing ones.
+
+    Args:
+        known: UUID -> PCI address of all GPUs seen so far.
+        gpus: The reading. A lost GPU may lack its UUID (matched by slot), or even its slot.
+    """
+    readings = tuple(gpus)
+    answering = {gpu.uuid: gpu for gpu in readings if gpu.uuid is not None and not gpu.lost}
+    named = {gpu.uuid: gpu.pci for gpu in readings if gpu.uuid is not None}
+    newcomers = {pci for uuid, pci in named.items() if uuid not in known}
+    absent = {uuid: pci for uuid, pci in known.items() if uuid not in named and pci not in newcomers}
+    kept = dict(sorted(absent.items())[: max(0, GPUS_MAX - len(named))])
+    return Sighting(named | kept, answering, _unidentified(readings, kept))
+
+
+def _unidentified(readings: Iterable[GpuReading], absent: Mapping[str, str]) -> int:
+    nameless = [gpu.pci for gpu in readings if gpu.uuid is None]
+    explained = set(absent.values()) & set(nameless)
+    # A GPU without even a slot is most likely one of the known ones that are absent.
+    placeless = nameless.count("") - (len(absent) - len(explained))
+    return len(nameless) - nameless.count("") - len(explained) + max(0, placeless)
