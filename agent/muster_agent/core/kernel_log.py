@@ -30,7 +30,7 @@ _GONE: Final = re.compile(r"NVRM: GPU ([0-9a-f:.]+): GPU has fallen off the bus"
 _GONE_FIRST: Final = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-f:.]+)")
 _GONE_MIDDLE: Final = "NVRM: (PCI ID:"
 _GONE_LAST: Final = "NVRM: fallen off the bus"
-_PROCESS: Final = re.compile(r"pid=.*?, name=.*, (?=\S)", re.DOTALL)
+_PROCESS: Final = re.compile(r"pid=[^,]{1,20}, name=.{0,15}, ", re.DOTALL)  # the kernel's name of a program: 15 bytes
 _SEVERITY: Final = re.compile(r"\w+ (Nonfatal|Fatal|Link Fatal)\b")
 _ACTION: Final = re.compile(r"GPU recovery action changed from 0x[0-9a-f]{1,4} \([^)]*\) to 0x([0-9a-f]{1,4})")
 
@@ -43,21 +43,22 @@ class KernelLog:
     falling: str | None = None  # PCI address of a message that has begun and may end with "fallen off the bus"
 
     def after(
-        self, record: bytes, boot_ms: int | None, *, any_facility: bool = False
+        self, record: bytes, boot_ms: int, *, live: bool, any_facility: bool = False
     ) -> "tuple[KernelLog, GpuEvent | None]":
         """Fold one record in; return the fault it completes, if any. Never raises.
 
         Args:
             record: `prio,seq,usec,flags;text`, without its continuation lines.
-            boot_ms: Boot clock when the record was written, in milliseconds; None takes the record's own stamp,
-                which stands still while the host is suspended.
+            boot_ms: Boot clock now, in milliseconds.
+            live: It was written just now. Otherwise its own stamp counts, which stands still while the host is
+                suspended and has been seen ahead of all clocks.
             any_facility: Believe user space too. For tests, which cannot write as the kernel.
         """
         parts = _RECORD.fullmatch(record.decode(errors="replace"))
         if parts is None or (int(parts[1]) >> 3 != _FACILITY_KERNEL and not any_facility):
             return self, None
         text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), parts[4])
-        event = GpuEvent("kernelLog", 0, None, None, int(parts[3]) // 1_000 if boot_ms is None else boot_ms)
+        event = GpuEvent("kernelLog", 0, None, None, boot_ms if live else min(int(parts[3]) // 1_000, boot_ms))
         log, found = self, None
         for line in text.split("\n"):
             log, at_line = _after_line(log, line, replace(event, seq=int(parts[2]), text=line))
@@ -66,21 +67,19 @@ class KernelLog:
 
 
 def _after_line(log: KernelLog, line: str, event: GpuEvent) -> tuple[KernelLog, GpuEvent | None]:
-    if not line.startswith("NVRM: "):
+    # Other parts of the kernel may write between the records of one message.
+    if not line.startswith("NVRM: ") or line.startswith(_GONE_MIDDLE):
         return log, None
+    begun, done = log.falling, replace(log, falling=None)
     if xid := _XID.match(line):
-        return replace(log, falling=None), _xid_event(log, xid, event)
-    if (place := _PLACE.match(line)) and (pci := pci_address(place[1])):
-        return replace(log, uuids={**log.uuids, pci: place[2]}), None
-    if gone := _GONE.match(line):
-        return replace(log, falling=None), _at(log, gone[1], replace(event, code=_FELL_OFF_THE_BUS))
+        return done, _xid_event(log, xid, event)
     if first := _GONE_FIRST.match(line):
         return replace(log, falling=first[1]), None
-    if line.startswith(_GONE_MIDDLE):
-        return log, None
-    if line.startswith(_GONE_LAST) and log.falling:
-        return replace(log, falling=None), _at(log, log.falling, replace(event, code=_FELL_OFF_THE_BUS))
-    return replace(log, falling=None), None
+    if (place := _PLACE.match(line)) and (pci := pci_address(place[1])):
+        return replace(done, uuids={**log.uuids, pci: place[2]}), None
+    gone = _GONE.match(line)
+    fallen = gone[1] if gone else begun if line.startswith(_GONE_LAST) else None
+    return done, _at(log, fallen, replace(event, code=_FELL_OFF_THE_BUS)) if fallen else None
 
 
 def _xid_event(log: KernelLog, xid: re.Match[str], event: GpuEvent) -> GpuEvent | None:
