@@ -16,6 +16,7 @@ _UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX|NotImplementedError)\b")
 _MACHINE = re.compile(r"(?<![\w.$}-])/(?:work|root|home|Users)/\w")
 _REGISTRY = re.compile(r"(?i)(?<!no-emit-)index-url|find-links\b.*[:/]|^registry *=|://[^\s\"'/]+/(?:\S+/)?simple/")
 _IGNORE = re.compile(r"#\s*(?:noqa|type: ignore|pyright: ignore)(?::\s*[\w, ]*\d|\[[^\]]*\])?(?P<reason>.*)")
+_CONVERSION = re.compile(r"_PER_|^_?(SECOND|MINUTE|HOUR|DAY|WEEK)_")  # one unit in another explains itself
 _REASON_MIN = 10  # characters: two words
 
 
@@ -126,7 +127,7 @@ def bare_number(tree: ast.Module, text: str) -> list[Finding]:
         for node, following in zip(tree.body, [*tree.body[1:], None], strict=True)
         for target in _constants(node)
         if not _is_text(following)
-        if "_PER_" not in ast.unparse(target)  # how many of one unit make another explains itself
+        if not _CONVERSION.search(ast.unparse(target))
         if not any("#" in line for line in lines[node.lineno - 1 : node.end_lineno])
         if not _is_under_comment(lines[: node.lineno - 1])
     ]

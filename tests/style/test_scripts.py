@@ -1,13 +1,14 @@
 """The scripts hold what their first lines promise, on machines that lack things too."""
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from tests.style.tree import ROOT
+from tests.style.tree import ROOT, files
 
 SHELL = sorted(
     path for folder in (".ci", "scripts") for path in (ROOT / folder).iterdir() if path.is_file() and not path.suffix
@@ -80,17 +81,35 @@ def test_the_environment_of_the_caller_does_not_leak_in(tmp_path: Path) -> None:
     assert str(ROOT / ".venv") in done.stdout
 
 
-def test_check_stops_at_the_first_failure_and_names_it(tmp_path: Path) -> None:
-    scripts = tmp_path / "scripts"
+def check_where(folder: Path, dev_env: str) -> subprocess.CompletedProcess[str]:
+    """Run scripts/check among scripts that only tell what they were asked; `dev_env` decides what fails."""
+    scripts = folder / "scripts"
     scripts.mkdir()
     shutil.copy(ROOT / "scripts" / "check", scripts)
-    for name, body in {"dev-env": '[ "$2" != mypy ]', "wheel": "exit 0", "test": "echo never reached"}.items():
+    for name, body in {"dev-env": dev_env, "wheel": "exit 0", "test": "echo 7 passed in 0.1s"}.items():
         (scripts / name).write_text(f"#!/bin/sh\n{body}\n")
         (scripts / name).chmod(0o755)
+    return run(scripts / "check")
 
-    done = run(scripts / "check")
+
+def test_check_stops_at_the_first_failure_and_names_it(tmp_path: Path) -> None:
+    done = check_where(tmp_path, dev_env='[ "$2" != mypy ]')
 
     assert done.returncode == 1
     assert "check: mypy failed" in done.stdout
     assert done.stdout.splitlines()[-1] == "3 passed, 1 failed"
-    assert "never reached" not in done.stdout
+
+
+def test_check_ends_with_the_verdict_of_the_tests(tmp_path: Path) -> None:
+    done = check_where(tmp_path, dev_env="exit 0")
+
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "7 passed in 0.1s"
+
+
+def test_every_script_that_a_page_names_exists() -> None:
+    pages = [file for file in files() if file.path.suffix == ".md"]
+    named = {(page.place, script) for page in pages for script in re.findall(r"\bscripts/[a-z][\w.-]*\w", page.text)}
+
+    assert named
+    assert [(page, script) for page, script in sorted(named) if not (ROOT / script).is_file()] == []
