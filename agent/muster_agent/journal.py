@@ -7,6 +7,7 @@ Calls block for a disk write; no event loop is needed.
 
 import fcntl
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -128,9 +129,20 @@ class Journal:
         """Write who this node is; readable by its owner only, like every file here."""
         self._replace(self._folder / "identity.json", encode(credential))
 
-    def memory(self, name: str) -> dict[str, Any] | None:
-        """Read what one of the senses remembered under `name`; None where it remembers nothing."""
-        return self._read(self._folder / f"{name}.json", _MEMORY)
+    def memory(self, name: str, recall: Callable[[dict[str, Any]], T]) -> T | None:
+        """Read what one of the senses remembered under `name`; None where it remembers nothing.
+
+        Args:
+            name: The file's stem.
+            recall: Makes the memory of the document; raises ValueError where it cannot.
+        """
+        path = self._folder / f"{name}.json"
+        document = self._read(path, _MEMORY)
+        try:
+            return None if document is None else recall(document)
+        except ValueError:
+            self._set_aside(path)
+            return None
 
     def save_memory(self, name: str, memory: dict[str, Any]) -> None:
         """Write what one of the senses shall remember over a restart."""

@@ -1,14 +1,11 @@
 """What a report says of assignments: the full set of what is not released, so that absence means released."""
 
-from typing import Final
-
 from muster_agent.core.desired import Order
 from muster_agent.core.machine import INTERRUPTED, due
 from muster_agent.core.preconditions import obstacle
+from muster_agent.core.readings import one_line
 from muster_agent.core.records import Facts, Record, State
 from muster_shared.wire import AssignmentStatus
-
-_REASON_MAX: Final = 256  # the wire's limit for one line
 
 
 def statuses(state: State, facts: Facts | None, boot_ms: int) -> list[AssignmentStatus]:
@@ -61,6 +58,4 @@ def _of_order(state: State, order: Order, facts: Facts | None, boot_ms: int) -> 
 
 
 def _line(reason: str | None) -> str | None:
-    if reason is None:
-        return None
-    return "".join(letter if letter.isprintable() else " " for letter in reason)[:_REASON_MAX]
+    return None if reason is None else one_line(reason)

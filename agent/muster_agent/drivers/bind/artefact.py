@@ -16,10 +16,12 @@ def write(path: Path, body: bytes, *, mode: int) -> None:
     # Readers take any name that ends as the final one does, so the temporary one must end otherwise.
     temporary = path.with_name(f"{path.name}.tmp")
     try:
-        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True)
+            path.parent.chmod(0o755)  # tenants and runtimes read here, whatever our umask
         file_fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
         with os.fdopen(file_fd, "wb") as file:
-            os.fchmod(file_fd, mode)  # whatever the umask
+            os.fchmod(file_fd, mode)
             file.write(body)
         temporary.replace(path)
     except OSError as error:

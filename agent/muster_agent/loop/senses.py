@@ -1,0 +1,101 @@
+"""Senses: folds readings and faults into inventory, holds and facts, and keeps what a restart must not lose."""
+
+from typing import Any
+
+import structlog
+
+from muster_agent.clock import Clock
+from muster_agent.core.health import Health
+from muster_agent.core.inventory import InventoryFold
+from muster_agent.core.readings import GpuEvent, HostReading, KernelLogReading, NodeReading
+from muster_agent.core.records import Facts
+from muster_agent.journal import Journal
+from muster_shared.wire import FABRIC_DOMAIN, Hold, Inventory
+
+_log = structlog.get_logger(part="senses")
+
+
+class Senses:
+    """What the node is and how its GPUs fare, as of the last reading and fault.
+
+    Args:
+        host: Read once at start.
+        journal: Keeps GPUs and holds over a restart.
+        clock: Dates readings and holds.
+    """
+
+    def __init__(self, host: HostReading, journal: Journal, clock: Clock) -> None:
+        self._host = host
+        self._journal = journal
+        self._clock = clock
+        self._fold = journal.memory("inventory", InventoryFold.from_dict) or InventoryFold()
+        self._health = journal.memory("health", Health.from_dict) or Health()
+        self._bad = journal.bad()
+        self._saved: dict[str, dict[str, Any]] = {}
+        self._read_fully = False
+
+    @property
+    def inventory(self) -> Inventory | None:
+        """None before the first reading of this process."""
+        return self._fold.inventory
+
+    @property
+    def inventory_hash(self) -> str:
+        """The inventory's name on the wire."""
+        return self._fold.hash
+
+    @property
+    def holds(self) -> list[Hold]:
+        """All reasons not to book, those of bad files among them."""
+        return [*self._health.holds, *(_of_bad_file(bad.path, binding=bad.binding) for bad in self._bad)]
+
+    @property
+    def facts(self) -> Facts | None:
+        """What binding asks for; None until NVML has answered in full once."""
+        inventory = self._fold.inventory
+        if inventory is None or not self._read_fully:
+            return None
+        return Facts(
+            devices=frozenset(gpu.uuid for gpu in inventory.gpus if gpu.seen),
+            holds=tuple(self.holds),
+            fabric_domain=inventory.labels.get(FABRIC_DOMAIN),
+        )
+
+    def take_reading(self, reading: NodeReading, kernel_log: KernelLogReading) -> None:
+        """Fold in one reading of all GPUs."""
+        boot_ms = self._clock.boot_ms()
+        self._fold = self._fold.after(reading, self._host, boot_ms, kernel_log)
+        self._health = self._health.after_reading(
+            reading, self._clock.unix_ms(), self._host.boot_id, boot_ms, kernel_log
+        )
+        self._read_fully = self._read_fully or reading.nvml == "ok"
+        self._bad = self._journal.bad()
+        self._keep()
+
+    def take_event(self, event: GpuEvent) -> None:
+        """Fold in one fault, from either source."""
+        before = self._health.holds
+        self._health = self._health.after_event(event, self._clock.unix_ms(), self._host.boot_id)
+        # A hold is on disk before anything is told of it. Mere counts of a storm wait for the next reading.
+        if self._health.holds != before:
+            self._keep()
+
+    def _keep(self) -> None:
+        for name, memory in (("inventory", self._fold.to_dict()), ("health", self._health.to_dict())):
+            if self._saved.get(name) == memory:
+                continue
+            try:
+                self._journal.save_memory(name, memory)
+            except OSError as error:
+                _log.warning("memory not saved", memory=name, trouble=str(error))
+            else:
+                self._saved[name] = memory
+
+
+def _of_bad_file(path: str, *, binding: bool) -> Hold:
+    return Hold(
+        cause="unknownBindings" if binding else "memoryLost",
+        since_ms=0,
+        clears_by="operator",
+        message=f"{path} could not be read: look who uses the GPUs, then remove it and restart the agent"[:256],
+    )
