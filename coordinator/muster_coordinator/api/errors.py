@@ -86,7 +86,9 @@ async def stamp(request: web.Request, response: web.StreamResponse) -> None:
 
 
 def _reworded(request: web.Request, refusal: web.HTTPException) -> Problem:
-    code = _BY_STATUS.get(refusal.status, Code.INVALID_INPUT if refusal.status < 500 else Code.INTERNAL)  # noqa: PLR2004
+    code = _BY_STATUS.get(
+        refusal.status, Code.INVALID_INPUT if refusal.status < HTTPStatus.INTERNAL_SERVER_ERROR else Code.INTERNAL
+    )
     match code:
         case Code.NOT_FOUND:
             return Problem(code, "Nothing is served at this path; GET /v1/openapi.json lists every operation")

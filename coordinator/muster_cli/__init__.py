@@ -1,0 +1,1 @@
+"""The `muster` command: people's way to the coordinator's HTTP API."""

@@ -1,0 +1,40 @@
+"""The `muster` command: its table of commands, and nothing that takes time."""
+
+import click
+
+from muster_cli.groups import LazyGroup
+
+_PLACES = {
+    "reserve": "muster_cli.reservations:reserve",
+    "preview": "muster_cli.reservations:preview",
+    "get": "muster_cli.reservations:get",
+    "list": "muster_cli.reservations:list_",
+    "release": "muster_cli.reservations:release",
+    "cancel": "muster_cli.reservations:cancel",
+    "nodes": "muster_cli.nodes:nodes",
+    "pools": "muster_cli.pools:pools",
+    "events": "muster_cli.events:events",
+    "completion": "muster_cli.about:completion",
+    "version": "muster_cli.about:version",
+}
+
+
+@click.group(cls=LazyGroup, places=_PLACES, context_settings={"help_option_names": ["-h", "--help"]})
+def cli() -> None:
+    r"""Reserve GPUs and look after them.
+
+    \b
+    MUSTER_URL     where the coordinator is
+    MUSTER_TOKEN   the token it knows you by
+    MUSTER_TENANT  who you ask for
+    NO_COLOR       tables without colours
+
+    \b
+    Ends with 0 ok, 1 error, 2 usage, 3 not found, 4 conflict or no capacity,
+    5 not allowed, 6 coordinator unreachable, 124 waited too long.
+    """
+
+
+def main() -> None:
+    """Run the command line."""
+    cli(prog_name="muster")
