@@ -65,13 +65,10 @@ def node_conditions(reading: NodeReading, kernel_log: KernelLogReading, moment: 
         yield moment.mark("monitoringDown", None, "monitoringOk", message)
 
 
-def lost_conditions(missing: tuple[str, ...], unidentified: int, moment: Moment) -> Iterator[Mark]:
+def lost_conditions(missing: tuple[str, ...], moment: Moment) -> Iterator[Mark]:
     """Yield a mark for each GPU that should be there and does not answer."""
     for uuid in missing:
         yield moment.mark("deviceLost", None, "deviceSeen", "the GPU was seen before and does not answer", uuid=uuid)
-    if unidentified:
-        message = f"GPUs lost before they told their UUID: {unidentified}"
-        yield moment.mark("deviceLost", None, "deviceSeen", message)
 
 
 def gpu_conditions(uuid: str, gpu: GpuReading, moment: Moment) -> Iterator[Mark]:

@@ -48,6 +48,8 @@ class Health:
         holds: dict[tuple[str, str, int], Hold] = {}
         listed: dict[str, int] = {}
         for mark in sorted(self.marks, key=lambda mark: mark.key):
+            if mark.uuid is None and mark.pci and self.known:
+                continue  # a GPU that NVML never named cannot be booked; until it names any, this may be one of them
             place = mark.device or ""
             key = (place, *mark.key[1:])
             if key not in holds and listed.get(place, 0) < _HOLDS_PER_PLACE:
@@ -194,7 +196,7 @@ def _with_gpus(health: Health, sighting: Sighting, moment: Moment) -> Health:
         for mark in health.marks
     )
     failed = {uuid for uuid, gpu in sighting.answering.items() if gpu.remap_failed}
-    raised = [*lost_conditions(sighting.missing, sighting.unidentified, moment)]
+    raised = [*lost_conditions(sighting.missing, moment)]
     for uuid, gpu in sorted(sighting.answering.items()):
         raised += [mark for mark in gpu_conditions(uuid, gpu, moment) if not _is_waived(health, mark)]
     lasting = (_lasting(mark, sighting, moment) for mark in marks)
@@ -214,7 +216,7 @@ def _is_waived(health: Health, mark: Mark) -> bool:
 def _lasting(mark: Mark, sighting: Sighting, moment: Moment) -> Mark | None:
     """Return what a reading leaves of a mark; conditions that the reading can judge are raised by it anew."""
     if mark.uuid is None:
-        return None if mark.cause == "deviceLost" else mark
+        return mark
     if mark.uuid not in sighting.expected:
         return None  # the GPU was replaced: its faults went with it
     gpu = sighting.answering.get(mark.uuid)

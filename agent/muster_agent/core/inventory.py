@@ -70,7 +70,7 @@ class InventoryFold:
             gpus=list(gpus),
             labels=labels,
             fabric_reason=reason,
-            monitoring=_monitoring(reading, kernel_log),
+            monitoring=_monitoring(reading, kernel_log, _nameless(self.gpus, reading)),
             hostname=one_line(host.hostname),
             driver_version=self._driver_version(reading),
             cpus=host.cpus,
@@ -156,8 +156,18 @@ def _labels(gpus: Sequence[Gpu], driver_version: str | None) -> dict[str, str]:
     return labels
 
 
-def _monitoring(reading: NodeReading, kernel_log: KernelLogReading) -> Monitoring:
-    said = [text for text in (reading.message, kernel_log.message) if text]
+def _nameless(known: Sequence[Gpu], reading: NodeReading) -> str | None:
+    """Say where GPUs are lost that have no UUID to be listed by."""
+    places = sighted(_places(known), reading.gpus).unidentified
+    return (
+        "lost and never identified: " + ", ".join(f"GPU at {pci or 'unknown place'}" for pci in places)
+        if places
+        else None
+    )
+
+
+def _monitoring(reading: NodeReading, kernel_log: KernelLogReading, nameless: str | None) -> Monitoring:
+    said = [text for text in (reading.message, nameless, kernel_log.message) if text]
     return Monitoring(
         nvml=reading.nvml,
         events=reading.events,

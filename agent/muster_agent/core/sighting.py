@@ -13,7 +13,7 @@ class Sighting:
 
     expected: dict[str, str]  # UUID -> PCI address of every GPU that the node should have, seen now or before
     answering: dict[str, GpuReading]  # by UUID; subset of `expected`
-    unidentified: int  # lost GPUs that are none of the expected ones: lost before anything ever knew their UUID
+    unidentified: tuple[str, ...]  # slots of lost GPUs that nobody ever knew by UUID; empty text: not even the slot
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -40,9 +40,10 @@ def sighted(known: Mapping[str, str], gpus: Iterable[GpuReading]) -> Sighting:
     return Sighting(named | kept, answering, _unidentified(readings, kept))
 
 
-def _unidentified(readings: Iterable[GpuReading], absent: Mapping[str, str]) -> int:
+def _unidentified(readings: Iterable[GpuReading], absent: Mapping[str, str]) -> tuple[str, ...]:
     nameless = [gpu.pci for gpu in readings if gpu.uuid is None]
-    explained = set(absent.values()) & set(nameless)
+    placed = {pci for pci in nameless if pci}
+    explained = placed.intersection(absent.values())
     # A GPU without even a slot is most likely one of the known ones that are absent.
     placeless = nameless.count("") - (len(absent) - len(explained))
-    return len(nameless) - nameless.count("") - len(explained) + max(0, placeless)
+    return (*sorted(placed - explained), *[""] * placeless)

@@ -1,0 +1,58 @@
+"""Calls into NVML, each of which may fail by itself. The only file that imports pynvml."""
+
+import ctypes
+from typing import Any, Final
+
+import pynvml as _pynvml
+
+nvml: Any = _pynvml  # ships no types
+
+NOT_SUPPORTED, TIMEOUT, NO_FUNCTION, WRONG_VERSION = 3, 10, 13, 25
+_GONE: Final = frozenset({15, 16, 28})  # lost, reset required, GPU not found
+_NOT_OFFERED: Final = frozenset({NOT_SUPPORTED, NO_FUNCTION, WRONG_VERSION})
+
+_RECOVERY_ACTION_FIELD: Final = 230
+
+
+class Calls:
+    """Asks one GPU, and remembers whether it is gone and what went wrong first."""
+
+    def __init__(self) -> None:
+        self.lost = False
+        self.error: str | None = None
+
+    def ask(self, name: str, *args: object) -> Any:  # noqa: ANN401 - whatever the NVML function returns
+        """Call an NVML function by name; None where this driver or this GPU has no answer."""
+        call = getattr(nvml, name, None)
+        if call is None:
+            return None
+        try:
+            return call(*args)
+        except nvml.NVMLError as error:
+            code: int = error.value
+            self.lost = self.lost or code in _GONE
+            if code not in _NOT_OFFERED:
+                self.error = self.error or f"{name}: {error}"
+            return None
+
+
+def recovery_action_of(handle: Any, calls: Calls) -> int | None:  # noqa: ANN401 - an NVML handle
+    """Read what the driver asks for, 0 for nothing; None where it does not offer the field."""
+    # The call succeeds where the field is unknown: each field carries its own return code.
+    values = calls.ask("nvmlDeviceGetFieldValues", handle, [_RECOVERY_ACTION_FIELD])
+    return int(values[0].value.uiVal) if values and values[0].nvmlReturn == 0 else None
+
+
+def place_of(told: Any) -> str:  # noqa: ANN401 - NVML's PCI struct
+    """Write a PCI address as `pci_address` does."""
+    return f"{told.domain:04x}:{told.bus:02x}:{told.device:02x}"
+
+
+def address_of(handle: Any) -> int:  # noqa: ANN401 - an NVML handle
+    """Return what tells one handle from another: NVML gives equal handles for one GPU until that is reset."""
+    return ctypes.cast(handle, ctypes.c_void_p).value or 0
+
+
+def text_of(value: str | bytes) -> str:
+    """Read a text, which older pynvml leave as bytes."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
