@@ -43,9 +43,9 @@ class ReservationRequest(Request):
     pool_id: Annotated[Text | None, Field(description="Id or name; the pool named default when absent")] = None
     devices: Annotated[list[DeviceRequest], Field(min_length=1, max_length=1)]
     gang: GangRequest = GangRequest()
-    start: Annotated[
-        WhenText | Count | None, Field(description="RFC 3339, epoch ms, +2h or now; now when absent")
-    ] = None
+    start: Annotated[WhenText | Count | None, Field(description="RFC 3339, epoch ms, +2h or now; now when absent")] = (
+        None
+    )
     duration: Annotated[WhenText | None, Field(description="90s, 30m, 12h, 3d or ISO 8601")] = None
     end: Annotated[WhenText | Count | None, Field(description="Instead of duration")] = None
     latest_start: Annotated[

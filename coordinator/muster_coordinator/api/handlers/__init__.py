@@ -1,0 +1,1 @@
+"""One module for each noun: read the call, one service call, answer."""

@@ -1,0 +1,23 @@
+"""Is the process alive, and can it serve?"""
+
+from muster_coordinator.api.operation import Call
+from muster_coordinator.api.services import Services
+from muster_coordinator.service.join import cluster_id
+from muster_shared.codec import Message
+
+
+class HealthView(Message):
+    """One word."""
+
+    status: str
+
+
+async def alive(_call: Call[Services, None, None]) -> HealthView:
+    """Answer as long as the event loop turns."""
+    return HealthView(status="ok")
+
+
+async def ready(call: Call[Services, None, None]) -> HealthView:
+    """Answer when the database does."""
+    await call.services.database.read(cluster_id)
+    return HealthView(status="ready")

@@ -1,0 +1,85 @@
+"""Reservations: create, look, cancel, release."""
+
+from pydantic import Field
+
+from muster_coordinator.api.operation import Call
+from muster_coordinator.api.services import Services
+from muster_coordinator.core.model import State
+from muster_coordinator.service import change, look
+from muster_coordinator.service.admit import reserve
+from muster_coordinator.service.bodies import Page, PreviewView, ReservationRequest, ReservationView
+from muster_shared.codec import Count, Request, Text
+from muster_shared.errors import Code, FieldError, Problem, invalid
+
+
+class ReservationQuery(Request):
+    """Which reservations, and how many at once."""
+
+    tenant_id: Text | None = None
+    pool_id: Text | None = None
+    state: Text | None = Field(default=None, description="One state, or several with commas between them")
+    limit: Count = Field(default=100, ge=1, le=look.PAGE_MAX)
+    cursor: Text | None = None
+
+
+async def create(call: Call[Services, ReservationRequest, None]) -> ReservationView:
+    """Create a reservation, or answer the one that the same key and body made before."""
+    request = _with_key(call.body, call.idempotency_key)
+    services = call.services
+    admitted = await services.database.flow(reserve, services.clock.moment(), request)
+    if not admitted.replayed:
+        await services.advance_all([admitted.reservation_id])
+    return await services.database.read(look.reservation, admitted.reservation_id)
+
+
+async def preview(call: Call[Services, ReservationRequest, None]) -> PreviewView:
+    """Answer what creating this reservation would do now."""
+    return await call.services.database.read(look.preview, call.services.clock.moment(), call.body)
+
+
+async def listed(call: Call[Services, None, ReservationQuery]) -> Page:
+    """List reservations, oldest first."""
+    query = call.query
+    states = [] if query.state is None else query.state.split(",")
+    for state in states:
+        if state not in {one.value for one in State}:
+            raise invalid("state", f"{state!r} is none of {', '.join(State)}")
+    items = await call.services.database.read(
+        look.reservations,
+        tenant_id=query.tenant_id,
+        pool_id=query.pool_id,
+        states=states,
+        after=query.cursor,
+        limit=query.limit,
+    )
+    return Page(items=items, next_cursor=items[-1].id if len(items) == query.limit else None)
+
+
+async def shown(call: Call[Services, None, None]) -> ReservationView:
+    """Show one reservation with every member."""
+    return await call.services.database.read(look.reservation, call.path["id"])
+
+
+async def cancelled(call: Call[Services, None, None]) -> ReservationView:
+    """Cancel one reservation, all members or nothing."""
+    services = call.services
+    await services.database.write(change.cancel, services.clock.moment(), call.path["id"])
+    services.changed.beat()
+    return await services.database.read(look.reservation, call.path["id"])
+
+
+async def released(call: Call[Services, None, None]) -> ReservationView:
+    """Release one reservation before its window ends, all members or nothing."""
+    services = call.services
+    await services.database.write(change.release, services.clock.moment(), call.path["id"])
+    services.changed.beat()
+    return await services.database.read(look.reservation, call.path["id"])
+
+
+def _with_key(request: ReservationRequest, header: str | None) -> ReservationRequest:
+    if header is None:
+        return request
+    if request.idempotency_key not in {None, header}:
+        detail = "the header Idempotency-Key and the field idempotencyKey differ: send one of them"
+        raise Problem(Code.INVALID_INPUT, detail, (FieldError("idempotencyKey", "differs from the header"),))
+    return request.model_copy(update={"idempotency_key": header})

@@ -1,0 +1,123 @@
+"""The composition root: configuration, database, loops, API, signals. It knows everything and decides nothing."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import click
+import structlog
+from aiohttp import web
+
+from muster_coordinator.api.access import authorizer
+from muster_coordinator.api.routes import OPERATIONS
+from muster_coordinator.api.server import build_app, runner_of
+from muster_coordinator.api.services import Services
+from muster_coordinator.clock import Clock, SystemClock
+from muster_coordinator.config import Config, ConfigError, load
+from muster_coordinator.loops.every import every
+from muster_coordinator.loops.pools import PoolPass
+from muster_coordinator.loops.relay import Relay
+from muster_coordinator.loops.revs import Revs
+from muster_coordinator.notifier import Notifier
+from muster_coordinator.service.operate import prepare
+from muster_coordinator.store import migrate
+from muster_coordinator.store.engine import Database, DatabaseInUseError
+
+_log = structlog.get_logger("muster_coordinator")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gpu-muster")
+def main() -> None:
+    """Book gangs of GPUs, activate and repair them. Nodes join it; `muster` talks to it."""
+
+
+@main.command()
+@click.option("--config", "path", type=click.Path(path_type=Path, dir_okay=False), help="TOML file with the settings.")
+def run(path: Path | None) -> None:
+    """Serve until told to stop (SIGTERM or Ctrl-C)."""
+    try:
+        config = load(path)
+    except ConfigError as error:
+        raise click.ClickException(f"the configuration is not usable:\n{error}") from None
+    _log_as_json()
+    try:
+        asyncio.run(serve(config, SystemClock()))
+    except (DatabaseInUseError, migrate.SchemaError) as error:
+        raise click.ClickException(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"cannot serve: {error}") from None
+
+
+async def serve(config: Config, clock: Clock) -> None:
+    """Open the database, start the loops and the API, and stay until a signal."""
+    async with AsyncExitStack() as stack:
+        database = Database(config.database_url)
+        stack.push_async_callback(database.close)
+        await database.write(migrate.upgrade)
+        await database.write(prepare, clock.moment(), config.default_pool, config.policy)
+        changed, published = Notifier(), Notifier()
+        revs = Revs(database)
+        services = Services(database, clock, changed, published, revs, config.join_token)
+        holder = f"{socket.gethostname()}-{os.getpid()}-{clock.moment().chance.getrandbits(32):08x}"
+        pools = PoolPass(database, clock, changed, holder)
+        tick_s = config.tick_ms / 1000
+        for name, run_once in (
+            ("revs", revs.run_once),
+            ("pools", pools.run_once),
+            ("relay", Relay(database, published).run_once),
+        ):
+            task = asyncio.create_task(every(run_once, tick_s, changed, name), name=name)
+            stack.push_async_callback(_cancelled, task)
+        app = build_app(OPERATIONS, services, authorizer(database, config.api_token), _log)
+        runner = runner_of(app)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        # A fleet that reconnects at once needs more room than the default backlog of 128.
+        site = web.TCPSite(runner, config.listen_host, config.listen_port, backlog=4096)
+        await site.start()
+        _log.info("serving", url=_url(config, runner), database=_shown(config), holder=holder)
+        await _until_signal()
+        _log.info("stopping")
+
+
+async def _until_signal() -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    await stop.wait()
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+def _url(config: Config, runner: web.AppRunner) -> str:
+    host, port = runner.addresses[0][:2]
+    return f"http://{f'[{host}]' if ':' in host else host}:{port or config.listen_port}"
+
+
+def _shown(config: Config) -> str:
+    # A PostgreSQL URL carries a password.
+    return config.database.rsplit("@", 1)[-1]
+
+
+def _log_as_json() -> None:
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(sort_keys=False),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stdout),
+    )

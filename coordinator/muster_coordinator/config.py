@@ -1,0 +1,82 @@
+"""The coordinator's settings: defaults, then a TOML file, then the environment; all mistakes at once."""
+
+import ipaddress
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+_PREFIX: Final = "MUSTER_COORDINATOR_"
+_PORT_MAX: Final = 65_535  # what TCP has
+
+
+class ConfigError(Exception):
+    """What is wrong with the settings, one line for each."""
+
+
+class Config(BaseModel):
+    """Everything that an operator may set."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    listen_host: str = "127.0.0.1"
+    listen_port: Annotated[int, Field(ge=0, le=_PORT_MAX)] = 8470  # 0 lets the system choose
+    database: Annotated[str, Field(min_length=1)] = "/var/lib/muster/muster.db"  # a SQLite file, or postgresql://...
+    default_pool: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")] = "default"
+    api_token: Annotated[str, Field(min_length=16)] | None = None  # people and programs show it; needed beyond loopback
+    join_token: Annotated[str, Field(min_length=16)] | None = None  # a host shows it to join; needed beyond loopback
+    tick_ms: Annotated[int, Field(ge=1, le=60_000)] = 500  # how often the background pass looks at the clock
+    policy: dict[str, Annotated[int, Field(ge=0)]] = {}  # of the first pool, when it is made
+
+    @property
+    def database_url(self) -> str:
+        """The database in the form that the engine takes."""
+        if self.database.startswith("postgresql://"):
+            return self.database.replace("postgresql://", "postgresql+asyncpg://", 1)
+        return f"sqlite+aiosqlite:///{self.database}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Can only this machine reach the coordinator?"""
+        try:
+            return ipaddress.ip_address(self.listen_host).is_loopback
+        except ValueError:
+            return self.listen_host == "localhost"
+
+
+def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Config:
+    """Read the settings.
+
+    Args:
+        path: A TOML file; None for defaults and the environment alone.
+        environment: `MUSTER_COORDINATOR_LISTEN_PORT=9000` sets `listen_port`; other names are not ours.
+
+    Raises:
+        ConfigError: Every mistake, with the name of the setting.
+    """
+    values: dict[str, Any] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text())
+        except (OSError, tomllib.TOMLDecodeError) as error:
+            raise ConfigError(f"{path}: {error}") from None
+    for name, text in environment.items():
+        if name.startswith(_PREFIX):
+            values[name.removeprefix(_PREFIX).lower()] = text
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        raise ConfigError("\n".join(_line(item["loc"], item["msg"]) for item in error.errors())) from None
+    if not config.is_loopback and (config.api_token is None or config.join_token is None):
+        raise ConfigError(
+            f"listen_host: {config.listen_host} is reachable from other machines: "
+            "set api_token and join_token first, and put TLS in front"
+        )
+    return config
+
+
+def _line(path: tuple[int | str, ...], message: str) -> str:
+    return f"{'.'.join(map(str, path))}: {message}"

@@ -1,0 +1,1 @@
+"""The life of a reservation: what to do next, from stored state and the clock alone."""

@@ -1,0 +1,79 @@
+"""What a reservation needs next, from its stored state and the clock.
+
+Level-triggered: nothing depends on a timer having fired or a message having been seen, so a coordinator that was dead
+for an hour does the right thing in its first pass. Ends are looked at before starts.
+"""
+
+from typing import Final
+
+from muster_coordinator.core.lifecycle.model import Activate, Check, End, Expire, Free, Order, Replace, Step
+from muster_coordinator.core.model import BindState, EndReason, Member, Policy, Reservation, State
+
+_GONE: Final = frozenset({BindState.RELEASED, BindState.FENCED, BindState.LOST})
+
+
+def next_step(reservation: Reservation, now_ms: int, policy: Policy, check_due_ms: int | None) -> Step | None:
+    """Return the next step, or None while there is nothing to do.
+
+    Args:
+        reservation: With its live members. Late, early and repeated reports have changed nothing in it.
+        now_ms: The coordinator's clock, milliseconds UTC.
+        policy: Of its pool.
+        check_due_ms: When the soundness of the booking is looked at next; None where it need not be.
+
+    Source: design, sections 2, 3 and 7. Checked by walking every reachable state in `tests/core/test_lifecycle.py`.
+    """
+    match reservation.state:
+        case State.PENDING:
+            return _while_pending(reservation, now_ms)
+        case State.PLACED:
+            return _while_placed(reservation, now_ms, check_due_ms)
+        case State.BINDING:
+            return _while_binding(reservation, now_ms, policy)
+        case State.ACTIVE:
+            if now_ms >= reservation.window.end_ms:
+                return End(EndReason.COMPLETED)
+            return Check(starting=False) if check_due_ms is not None and now_ms >= check_due_ms else None
+        case State.ENDING:
+            return Free() if all(member.bind in _GONE for member in reservation.members) else None
+        case State.ENDED:
+            return None
+
+
+def _while_pending(reservation: Reservation, now_ms: int) -> Step | None:
+    return Expire() if reservation.window_from(now_ms) is None else None
+
+
+def _while_placed(reservation: Reservation, now_ms: int, check_due_ms: int | None) -> Step | None:
+    if now_ms >= reservation.window.end_ms:
+        return Expire()
+    if now_ms >= reservation.start_ms:
+        return Check(starting=True)
+    if check_due_ms is not None and now_ms >= check_due_ms:
+        return Check(starting=False)
+    return None
+
+
+def _while_binding(reservation: Reservation, now_ms: int, policy: Policy) -> Step | None:
+    if now_ms >= reservation.window.end_ms:
+        return End(EndReason.EXPIRED)
+    members = reservation.members
+    if len(members) == reservation.size and all(member.bind is BindState.BOUND for member in members):
+        return Activate()
+    failed = tuple(member.allocation_id for member in members if _has_failed(member, reservation, now_ms, policy))
+    if failed:
+        return Replace(failed)
+    ready = tuple(member.allocation_id for member in members if member.ordered_ms is None and not member.blocked)
+    return Order(ready) if ready else None
+
+
+def _has_failed(member: Member, reservation: Reservation, now_ms: int, policy: Policy) -> bool:
+    if member.bind is BindState.BOUND:
+        return False
+    if member.bind is BindState.LOST:
+        return True
+    if member.ordered_ms is not None:
+        return now_ms >= member.ordered_ms + policy.bind_timeout_ms
+    # Waiting for the previous tenant's unbind is bounded too, and longer than an unbind may take.
+    since_ms = reservation.binding_since_ms if reservation.binding_since_ms is not None else reservation.start_ms
+    return now_ms >= since_ms + policy.unbind_timeout_ms + policy.bind_timeout_ms

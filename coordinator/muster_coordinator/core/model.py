@@ -1,0 +1,194 @@
+"""The values that every decision is made of: atoms, nodes, requests, reservations, allocations, policy."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal
+
+from muster_shared.devices import DeviceClass, Topology
+from muster_shared.time import Window
+
+Intent = Literal["schedulable", "cordoned", "draining"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A pool's policy. Durations are milliseconds. Source of the defaults: design, section 12."""
+
+    top_n: int = 1  # candidates of equal rank among which chance decides
+    max_attempts: int = 5  # planning rounds after a lost race
+    turnaround_ms: int = 0
+    bind_timeout_ms: int = 120_000  # from the moment the atoms are free
+    unbind_timeout_ms: int = 180_000
+    reconnect_grace_ms: int = 120_000  # silence is not counted before a new epoch is this old
+    heartbeat_ms: int = 5_000
+    unreachable_after_beats: int = 4
+    silence_repair_after_ms: int = 120_000
+    retry_interval_ms: int = 30_000
+    repair_lead_ms: int = 900_000
+    repair_horizon_ms: int = 86_400_000
+    grant_ms: int = 300_000  # the shortest grant of a bind order that can be preempted
+    max_duration_ms: int = 90 * 86_400_000
+    look_ahead_ms: int = 366 * 86_400_000
+
+    @property
+    def unreachable_after_ms(self) -> int:
+        """Silence after which a node gets no new work."""
+        return self.unreachable_after_beats * self.heartbeat_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """The smallest bookable thing of a node; `number` is its bit in every mask."""
+
+    number: int
+    kind: DeviceClass
+    device: str  # the UUID of the GPU it is, or is part of
+    model: str
+    memory_mib: int
+    island: int  # atoms of one number reach each other over NVLink
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """Atoms that are taken for a while, by whom."""
+
+    start_ms: int
+    end_ms: int
+    mask: int
+    reservation_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one node of a request must give. Equal shapes are refused for equal reasons, so they are planned once."""
+
+    kind: DeviceClass
+    count: int  # atoms, at least 1
+    topology: Topology = "any"
+    model: str | None = None  # a word of the model's name, any case
+    memory_mib: int = 0  # at least this much on each device
+    selector: tuple[tuple[str, str], ...] = ()  # labels that the node must have, sorted
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A gang of `size` nodes that each give `shape`, all with one value of `topology_key`, for one window."""
+
+    shape: Shape
+    size: int
+    topology_key: str | None
+    window: Window
+
+
+class State(StrEnum):
+    """Where a reservation is in its life. Source: design, section 3."""
+
+    PENDING = "pending"
+    PLACED = "placed"
+    BINDING = "binding"
+    ACTIVE = "active"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+class EndReason(StrEnum):
+    """Why a reservation ended."""
+
+    COMPLETED = "Completed"
+    RELEASED = "Released"
+    CANCELLED = "Cancelled"
+    PREEMPTED = "Preempted"
+    EXPIRED = "Expired"
+    LOST = "Lost"
+
+
+class BindState(StrEnum):
+    """What is known of one allocation at its node."""
+
+    RESERVED = "reserved"  # the node has not been told
+    BINDING = "binding"  # told, not confirmed; `failed` and `blocked` reports keep it here with their reason
+    BOUND = "bound"  # confirmed by its node for its generation
+    UNBINDING = "unbinding"  # dropped, release not confirmed: the atoms are nobody's
+    RELEASED = "released"  # confirmed released, or never told
+    FENCED = "fenced"  # an operator attested it, or grant and guard say so
+    LOST = "lost"  # the node restarted under it
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One allocation: a reservation on one node, with that node's soundness as seen now."""
+
+    allocation_id: str
+    node_id: str
+    mask: int
+    generation: int
+    bind: BindState
+    ordered_ms: int | None = None  # when the node was first told; None while it was not
+    blocked: bool = False  # its atoms are not free yet: somebody else's release is not confirmed
+    reason: str | None = None  # what the node last said against binding
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """A reservation with its live members, as the lifecycle and the repair see it."""
+
+    id: str
+    tenant_id: str
+    pool_id: str
+    state: State
+    shape: Shape
+    size: int
+    topology_key: str | None
+    topology_value: str | None
+    start_ms: int  # what was asked; for pending work that begins late, see `booked_window`
+    duration_ms: int
+    fixed_end_ms: int | None  # set when `end` was given: a late start does not move it
+    latest_start_ms: int | None
+    generation: int
+    members: tuple[Member, ...] = ()
+    binding_since_ms: int | None = None
+    end_reason: EndReason | None = None  # decided on entering `ending`
+    created_ms: int = 0
+    repairing: bool = False  # pending because a repair found nothing
+
+    @property
+    def window(self) -> Window:
+        """The booked, or asked, window."""
+        return Window(self.start_ms, self.start_ms + self.duration_ms)
+
+    def window_from(self, now_ms: int) -> Window | None:
+        """Return what a placement made now books, or None when it is too late for any.
+
+        The asked window while its start is ahead; from now on once it has passed, for the full duration, or only up to
+        an `end` that was given. Source: design, section 3, "Calendar".
+        """
+        start_ms = max(self.start_ms, now_ms)
+        if self.latest_start_ms is not None and start_ms > max(self.latest_start_ms, self.start_ms):
+            return None
+        end_ms = self.fixed_end_ms if self.fixed_end_ms is not None else start_ms + self.duration_ms
+        return Window(start_ms, end_ms) if start_ms < end_ms else None
+
+    def request(self, window: Window) -> Request:
+        """Return the request that this reservation makes of the planner for `window`."""
+        return Request(self.shape, self.size, self.topology_key, window)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as the planner sees it."""
+
+    id: str
+    name: str
+    labels: Mapping[str, str]
+    atoms: tuple[Atom, ...]
+    intent: Intent = "schedulable"
+    silent_since_ms: int | None = None  # None while its agent is heard from
+    leased: bool = False
+    held: Mapping[str, int] = field(default_factory=dict[str, int])  # cause -> mask of the atoms it holds
+    booked: tuple[Booked, ...] = ()  # sorted by start
+
+    @property
+    def reachable(self) -> bool:
+        """Is the agent reporting?"""
+        return self.silent_since_ms is None

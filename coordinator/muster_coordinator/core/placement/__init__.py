@@ -1,0 +1,1 @@
+"""Placement: read `pipeline` first. Filter, pick atoms, score, gang, plan."""

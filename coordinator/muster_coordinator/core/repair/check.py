@@ -1,0 +1,127 @@
+"""Is a booking still sound? One answer for each member that is not."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from muster_coordinator.core.model import BindState, Member, Policy, Reservation
+from muster_coordinator.core.placement.filters import group_value
+from muster_coordinator.core.snapshot import NodeView, Snapshot
+
+RiskCode = Literal[
+    "memberLost",
+    "nodeGone",
+    "cordoned",
+    "draining",
+    "leased",
+    "unreachable",
+    "deviceLost",
+    "held",
+    "topologyChanged",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """What is wrong with one member."""
+
+    node_id: str
+    code: RiskCode
+    cause: str = ""  # the hold's cause, or the topology's new value
+    soft: bool = False  # unknown rather than bad: moved only close to the start ...
+    hardens_ms: int | None = None  # ... or once it has lasted until then
+
+    def is_hard(self, now_ms: int) -> bool:
+        """Is it bad, or unknown for so long that it is treated alike?"""
+        return not self.soft or (self.hardens_ms is not None and now_ms >= self.hardens_ms)
+
+    @property
+    def sentence(self) -> str:
+        """What is wrong, for people."""
+        return f"{_WORDS[self.code]}{f' ({self.cause})' if self.cause else ''}"
+
+
+_WORDS: Final[dict[RiskCode, str]] = {
+    "memberLost": "the node no longer has it bound",
+    "nodeGone": "the node left the pool",
+    "cordoned": "the node is cordoned",
+    "draining": "the node is draining",
+    "leased": "the node is leased as a whole machine",
+    "unreachable": "the node is silent",
+    "deviceLost": "a booked device is gone",
+    "held": "a booked device is on hold",
+    "topologyChanged": "the node is on another topology value than it was booked with",
+}
+
+
+def risks(reservation: Reservation, snapshot: Snapshot, policy: Policy) -> tuple[Risk, ...]:
+    """Return what is wrong with a placed reservation, at most one answer for each member.
+
+    A topology value that is only absent (settling, in progress) is unknown, not changed: it is a soft risk.
+
+    Source: design, section 7, "The check".
+    """
+    found = (_risk(reservation, member, snapshot, policy) for member in reservation.members)
+    return tuple(risk for risk in found if risk is not None)
+
+
+def _risk(reservation: Reservation, member: Member, snapshot: Snapshot, policy: Policy) -> Risk | None:
+    node_id, mask = member.node_id, member.mask
+    view = snapshot.views.get(node_id)
+    if member.bind is BindState.LOST:
+        return Risk(node_id, "memberLost", member.reason or "")
+    if view is None:
+        return Risk(node_id, "nodeGone")
+    if mask & ~view.atoms_mask:
+        return Risk(node_id, "deviceLost")
+    for cause, held in sorted(view.node.held.items()):
+        if held & mask:
+            return Risk(node_id, "held", cause)
+    return _topology_risk(reservation, view) or _node_risk(view, policy)
+
+
+def _node_risk(view: NodeView, policy: Policy) -> Risk | None:
+    if view.node.intent != "schedulable":
+        return Risk(view.node.id, view.node.intent)
+    if view.node.leased:
+        return Risk(view.node.id, "leased")
+    if view.node.silent_since_ms is not None:
+        hardens_ms = view.node.silent_since_ms + policy.silence_repair_after_ms
+        return Risk(view.node.id, "unreachable", soft=True, hardens_ms=hardens_ms)
+    return None
+
+
+def _topology_risk(reservation: Reservation, view: NodeView) -> Risk | None:
+    if reservation.topology_key is None:
+        return None
+    value = group_value(view, reservation.topology_key)
+    if value == reservation.topology_value:
+        return None
+    return Risk(view.node.id, "topologyChanged", value or "", soft=value is None)
+
+
+def due_repair(reservation: Reservation, found: Iterable[Risk], now_ms: int, policy: Policy) -> frozenset[str]:
+    """Return the nodes whose members must move now.
+
+    What is bad moves once the start is within `repairHorizon`; what is only unknown, once it is within `repairLead`.
+
+    Source: design, section 7.
+    """
+    until_start_ms = reservation.start_ms - now_ms
+    return frozenset(
+        risk.node_id
+        for risk in found
+        if until_start_ms <= (policy.repair_horizon_ms if risk.is_hard(now_ms) else policy.repair_lead_ms)
+    )
+
+
+def next_check_ms(reservation: Reservation, found: Collection[Risk], now_ms: int, policy: Policy) -> int | None:
+    """Return when the booking is looked at again; None where only its start is left.
+
+    Risks that wait for their hour are looked at when it comes; sound bookings at start - `repairLead`.
+    """
+    hours = [reservation.start_ms - policy.repair_lead_ms]
+    if found:
+        hours.append(reservation.start_ms - policy.repair_horizon_ms)
+    hours += [risk.hardens_ms for risk in found if risk.hardens_ms is not None]
+    return min((hour for hour in hours if hour > now_ms), default=None)

@@ -1,0 +1,1 @@
+"""Transaction bodies: load, decide, commit. Synchronous, over a connection and a given moment."""

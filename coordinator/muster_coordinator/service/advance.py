@@ -1,0 +1,229 @@
+"""Carry one reservation as far as its stored state and the clock allow, in one transaction.
+
+Reports, the API and the background pass all call this; each of them may die before or after it, and the next pass
+does what is left.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from sqlalchemy import Connection, RowMapping, select, update
+
+from muster_coordinator.clock import Moment
+from muster_coordinator.core.lifecycle.advance import next_step
+from muster_coordinator.core.lifecycle.model import (
+    Activate,
+    Check,
+    End,
+    Expire,
+    Free,
+    Move,
+    Order,
+    Replace,
+    Step,
+)
+from muster_coordinator.core.model import EndReason, Reservation, State
+from muster_coordinator.core.placement.reasons import Refusal
+from muster_coordinator.core.repair.check import Risk, due_repair, next_check_ms, risks
+from muster_coordinator.core.repair.plan import Repaired, plan_repair
+from muster_coordinator.service.admit import condition_of
+from muster_coordinator.store import commit, read
+from muster_coordinator.store.commit import Fact, Lost
+from muster_coordinator.store.read import PoolRow
+from muster_coordinator.store.tables import RESERVATION
+from muster_shared.codec import dumps, encode, loads
+from muster_shared.time import Window
+
+_STEPS_MAX: Final = 12  # check, repair, check, start, order, ... a longer chain is a loop
+
+
+class _Walk:
+    """One reservation in one transaction, with what every step needs."""
+
+    def __init__(self, connection: Connection, at: Moment, pool_row: PoolRow) -> None:
+        self.connection = connection
+        self.at = at
+        self.pool_row = pool_row
+
+    def take(self, reservation: Reservation, row: RowMapping, step: Step) -> None:
+        """Write one step."""
+        match step:
+            case Expire():
+                self._end_at_once(reservation, EndReason.EXPIRED)
+            case Check(starting):
+                self._check(reservation, row, starting=starting)
+            case Order(allocation_ids):
+                commit.order(self.connection, self.at, allocation_ids)
+            case Replace(allocation_ids):
+                bad = {member.node_id for member in reservation.members if member.allocation_id in allocation_ids}
+                self._repair(reservation, bad, Move.REPLACE)
+            case Activate():
+                self._activate(reservation)
+            case End(reason):
+                end(self.connection, self.at, reservation, reason)
+            case Free():
+                commit.leave(self.connection, reservation.id)
+                commit.pool_changed(self.connection, reservation.pool_id)
+                fact = Fact("reservation.ended", {"reason": reservation.end_reason})
+                commit.record(self.connection, self.at, reservation, fact, Move.FREE, ended_ms=self.at.ms)
+
+    def _end_at_once(self, reservation: Reservation, reason: EndReason) -> None:
+        commit.drop(self.connection, self.at, _ids(reservation), leave_gang=True)
+        commit.pool_changed(self.connection, reservation.pool_id)
+        fact = Fact("reservation.ended", {"reason": reason})
+        changes = {"end_reason": reason, "ended_ms": self.at.ms, "condition": None, "risks": "[]"}
+        commit.record(self.connection, self.at, reservation, fact, Move.END, **changes)
+
+    def _activate(self, reservation: Reservation) -> None:
+        end_ms = reservation.window.end_ms
+        fact = Fact("reservation.active", {"nodeIds": [member.node_id for member in reservation.members]})
+        # A pool without budgets protects a regular reservation for its whole duration (design, section 8).
+        changes = {"activated_ms": self.at.ms, "protected_until_ms": end_ms, "check_due_ms": None}
+        commit.record(self.connection, self.at, reservation, fact, Move.ACTIVATE, **changes)
+
+    def _check(self, reservation: Reservation, row: RowMapping, *, starting: bool) -> None:
+        now = read.snapshot(
+            self.connection, self.pool_row, self.at.ms, {member.node_id for member in reservation.members}
+        )
+        policy = self.pool_row.policy
+        found = risks(reservation, now, policy)
+        if reservation.state is State.PLACED and (bad := due_repair(reservation, found, self.at.ms, policy)):
+            self._mark(reservation, row, found)
+            self._repair(reservation, bad, Move.REPAIR)
+            return
+        self._mark(reservation, row, found)
+        if starting:
+            fact = Fact("reservation.binding", {"nodeIds": [member.node_id for member in reservation.members]})
+            changes = {"binding_since_ms": self.at.ms, "check_due_ms": None}
+            commit.record(self.connection, self.at, reservation, fact, Move.START, **changes)
+            return
+        due_ms = next_check_ms(reservation, found, self.at.ms, policy)
+        due = update(RESERVATION).where(RESERVATION.c.id == reservation.id).values(check_due_ms=due_ms)
+        self.connection.execute(due)
+
+    def _mark(self, reservation: Reservation, row: RowMapping, found: Collection[Risk]) -> None:
+        reasons = sorted(f"{risk.node_id}: {risk.sentence}" for risk in found)
+        if reasons == loads(row["risks"]):
+            return
+        is_active = reservation.state is State.ACTIVE
+        bad, good = (
+            ("reservation.degraded", "reservation.recovered")
+            if is_active
+            else (
+                "reservation.at_risk",
+                "reservation.risk_cleared",
+            )
+        )
+        fact = Fact(bad if reasons else good, {"risks": reasons})
+        commit.record(self.connection, self.at, reservation, fact, risks=dumps(reasons).decode())
+
+    def _repair(self, reservation: Reservation, bad: Collection[str], move: Move) -> None:
+        """Swap the bad members, or the whole gang, or give the placement up: one transaction, the pool locked."""
+        window = _rest(reservation, self.at.ms)
+        policy = self.pool_row.policy
+        excluded = frozenset(bad)
+        for _ in range(policy.max_attempts):
+            answer = plan_repair(
+                reservation,
+                excluded,
+                read.snapshot(self.connection, self.pool_row, self.at.ms),
+                window,
+                seed=self.at.new_seed(),
+                top_n=policy.top_n,
+                turnaround_ms=policy.turnaround_ms,
+            )
+            if isinstance(answer, Refusal):
+                self._give_up(reservation, answer)
+                return
+            lost = self._swap(reservation, answer, move, bad)
+            if lost is None:
+                return
+            excluded |= lost.node_ids
+        self._give_up(reservation, Refusal(reservation.size, reservation.topology_key, 0, (), never=False))
+
+    def _swap(self, reservation: Reservation, answer: Repaired, move: Move, bad: Collection[str]) -> Lost | None:
+        kept = {member.allocation_id for member in answer.kept}
+        leaving = [member for member in reservation.members if member.allocation_id not in kept]
+        window = _rest(reservation, self.at.ms)
+        savepoint = self.connection.begin_nested()
+        commit.drop(self.connection, self.at, [member.allocation_id for member in leaving], leave_gang=True)
+        lost = commit.book(
+            self.connection, self.at, self.pool_row, reservation, answer.added, window, answer.topology_value
+        )
+        if lost is not None:
+            savepoint.rollback()
+            return lost
+        savepoint.commit()
+        data: dict[str, object] = {
+            "from": sorted(member.node_id for member in leaving),
+            "nodeIds": sorted([member.node_id for member in answer.kept] + [new.node_id for new in answer.added]),
+            "because": sorted(bad),
+        }
+        if answer.topology_value is not None:
+            data["topologyValue"] = answer.topology_value
+        changes = {
+            "generation": reservation.generation + 1,
+            "topology_value": answer.topology_value,
+            "seed": answer.seed,
+            "risks": "[]",
+            "check_due_ms": max(self.at.ms, reservation.start_ms - self.pool_row.policy.repair_lead_ms),
+        }
+        commit.record(self.connection, self.at, reservation, Fact("reservation.repaired", data), move, **changes)
+        return None
+
+    def _give_up(self, reservation: Reservation, refusal: Refusal) -> None:
+        commit.drop(self.connection, self.at, _ids(reservation), leave_gang=True)
+        commit.pool_changed(self.connection, reservation.pool_id)
+        condition = condition_of(refusal, repairing=True)
+        changes = {
+            "condition": encode(condition).decode(),
+            "repairing": True,
+            "topology_value": None,
+            "risks": "[]",
+            "check_due_ms": None,
+            "binding_since_ms": None,
+            "retry_due_ms": self.at.ms + self.pool_row.policy.retry_interval_ms,
+        }
+        data = {"reason": condition.reason, "message": condition.message}
+        fact = Fact("reservation.repair_failed", data)
+        commit.record(self.connection, self.at, reservation, fact, Move.UNPLACE, **changes)
+
+
+def advance(connection: Connection, at: Moment, reservation_id: str) -> State | None:
+    """Take every step that is due for one reservation, and return its state; None when it does not exist.
+
+    Args:
+        connection: In a transaction of its own.
+        at: Now.
+        reservation_id: Of any state.
+    """
+    pool_id = connection.execute(select(RESERVATION.c.pool_id).where(RESERVATION.c.id == reservation_id)).scalar()
+    if pool_id is None:
+        return None
+    pool_row = read.pool(connection, pool_id, lock=True)
+    assert pool_row is not None, "a reservation's pool exists: the foreign key says so"
+    walk = _Walk(connection, at, pool_row)
+    for _ in range(_STEPS_MAX):
+        found = read.reservation(connection, reservation_id, lock=True)
+        assert found is not None, "reservations are never deleted"
+        reservation, row = found
+        step = next_step(reservation, at.ms, pool_row.policy, row["check_due_ms"])
+        if step is None:
+            return reservation.state
+        walk.take(reservation, row, step)
+    raise RuntimeError(f"{reservation_id} does not come to rest: a bug in the lifecycle")
+
+
+def end(connection: Connection, at: Moment, reservation: Reservation, reason: EndReason) -> None:
+    """Tell every member of a binding or active gang to let go. The atoms are free once all have confirmed it."""
+    commit.drop(connection, at, _ids(reservation), leave_gang=False)
+    fact = Fact("reservation.ending", {"reason": reason})
+    commit.record(connection, at, reservation, fact, Move.END, end_reason=reason, check_due_ms=None)
+
+
+def _rest(reservation: Reservation, now_ms: int) -> Window:
+    return Window(max(reservation.start_ms, now_ms), reservation.window.end_ms)
+
+
+def _ids(reservation: Reservation) -> list[str]:
+    return [member.allocation_id for member in reservation.members]

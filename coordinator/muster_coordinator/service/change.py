@@ -1,0 +1,67 @@
+"""What an owner does to a reservation: cancel and release. All members or nothing."""
+
+from sqlalchemy import Connection
+
+from muster_coordinator.clock import Moment
+from muster_coordinator.core.lifecycle.model import Move
+from muster_coordinator.core.model import EndReason, Reservation, State
+from muster_coordinator.service.advance import advance, end
+from muster_coordinator.store import commit, read
+from muster_coordinator.store.commit import Fact
+from muster_shared.errors import Code, Problem
+
+
+def cancel(connection: Connection, at: Moment, reservation_id: str) -> None:
+    """End a reservation that has not begun, or break one off. Cancelling again changes nothing.
+
+    Raises:
+        Problem: `NOT_FOUND`; `CONFLICT` when it has ended for another reason.
+    """
+    reservation = _locked(connection, reservation_id)
+    match reservation.state:
+        case State.PENDING | State.PLACED:
+            commit.drop(connection, at, [one.allocation_id for one in reservation.members], leave_gang=True)
+            commit.pool_changed(connection, reservation.pool_id)
+            fact = Fact("reservation.ended", {"reason": EndReason.CANCELLED})
+            changes = {"end_reason": EndReason.CANCELLED, "ended_ms": at.ms, "condition": None, "risks": "[]"}
+            commit.record(connection, at, reservation, fact, Move.END, **changes)
+        case State.BINDING | State.ACTIVE:
+            end(connection, at, reservation, EndReason.CANCELLED)
+            advance(connection, at, reservation_id)
+        case State.ENDING:
+            pass  # it is on its way out; the first reason stands
+        case State.ENDED if reservation.end_reason is not EndReason.CANCELLED:
+            raise Problem(Code.CONFLICT, f"{reservation_id} has already ended ({reservation.end_reason})")
+        case State.ENDED:
+            pass
+
+
+def release(connection: Connection, at: Moment, reservation_id: str) -> None:
+    """Give back what is bound before the window ends. Releasing again changes nothing.
+
+    Raises:
+        Problem: `NOT_FOUND`; `CONFLICT` when nothing is bound yet, or it ended for another reason.
+    """
+    reservation = _locked(connection, reservation_id)
+    match reservation.state:
+        case State.PENDING | State.PLACED:
+            raise Problem(
+                Code.CONFLICT, f"{reservation_id} is {reservation.state} and holds no devices: cancel it instead"
+            )
+        case State.BINDING | State.ACTIVE:
+            end(connection, at, reservation, EndReason.RELEASED)
+            advance(connection, at, reservation_id)
+        case State.ENDED if reservation.end_reason is not EndReason.RELEASED:
+            raise Problem(Code.CONFLICT, f"{reservation_id} has already ended ({reservation.end_reason})")
+        case State.ENDING | State.ENDED:
+            pass
+
+
+def _locked(connection: Connection, reservation_id: str) -> Reservation:
+    found = read.reservation(connection, reservation_id)
+    if found is None:
+        raise Problem(Code.NOT_FOUND, f"there is no reservation {reservation_id!r}; `muster list` shows yours")
+    read.pool(connection, found[0].pool_id, lock=True)
+    locked = read.reservation(connection, reservation_id, lock=True)
+    assert locked is not None, "reservations are never deleted"
+    return locked[0]

@@ -1,0 +1,94 @@
+"""What a node shall have bound. Every grant is stored before the reply leaves."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, RowMapping, select, update
+
+from muster_coordinator.clock import Moment
+from muster_coordinator.core.model import BindState, Policy
+from muster_coordinator.service.join import cluster_id
+from muster_coordinator.store import read
+from muster_coordinator.store.tables import ALLOCATION, ATOM, NODE, RESERVATION
+from muster_shared.wire import Assignment, DesiredState
+
+
+@dataclass(frozen=True, slots=True)
+class _Granted:
+    assignment: Assignment
+    until_ms: int
+
+
+def desired_rev(connection: Connection, node_id: str) -> int:
+    """Return the revision of a node's desired state."""
+    return int(connection.execute(select(NODE.c.rev).where(NODE.c.id == node_id)).scalar_one())
+
+
+def desired(connection: Connection, at: Moment, node_id: str) -> DesiredState:
+    """Return all that a node shall have bound, and store how long it may keep it.
+
+    Args:
+        connection: In a transaction that is committed before the reply leaves.
+        at: Now.
+        node_id: Of the credential.
+    """
+    node = connection.execute(select(NODE).where(NODE.c.id == node_id).with_for_update()).mappings().one()
+    pool_row = read.pool(connection, node["pool_id"])
+    assert pool_row is not None, "a node's pool exists: the foreign key says so"
+    told = (
+        select(
+            ALLOCATION,
+            RESERVATION.c.tenant_id,
+            RESERVATION.c.start_ms,
+            RESERVATION.c.duration_ms,
+            RESERVATION.c.protected_until_ms,
+            RESERVATION.c.topology_key,
+            RESERVATION.c.topology_value,
+        )
+        .join(RESERVATION, RESERVATION.c.id == ALLOCATION.c.reservation_id)
+        .where(
+            ALLOCATION.c.node_id == node_id,
+            ALLOCATION.c.live,
+            ALLOCATION.c.bind_state.in_((BindState.BINDING, BindState.BOUND)),
+        )
+        .order_by(ALLOCATION.c.id)
+    )
+    rows = connection.execute(told).mappings().all()
+    masks = read.masks(connection, [row["id"] for row in rows])
+    atoms = connection.execute(select(ATOM.c.number, ATOM.c.device).where(ATOM.c.node_id == node_id))
+    devices = {number: device for number, device in atoms}  # noqa: C416 - rows are not pairs to a type checker
+    assignments: list[Assignment] = []
+    for row in rows:
+        uuids = [devices[number] for number in sorted(devices) if masks[row["id"]] >> number & 1]
+        granted = _granted(row, uuids, at, pool_row.policy)
+        assignments.append(granted.assignment)
+        if row["grant_until_ms"] != granted.until_ms:
+            stored = update(ALLOCATION).where(ALLOCATION.c.id == row["id"])
+            connection.execute(stored.values(grant_until_ms=granted.until_ms))
+    return DesiredState(
+        cluster_id=cluster_id(connection),
+        node_id=node_id,
+        epoch=pool_row.epoch,
+        rev=node["rev"],
+        now_ms=at.ms,
+        assignments=assignments,
+    )
+
+
+def _granted(row: RowMapping, uuids: list[str], at: Moment, policy: Policy) -> _Granted:
+    end_ms = row["start_ms"] + row["duration_ms"]
+    # Before it is active, a regular reservation will be protected for its whole window: nothing may preempt it.
+    protected_ms = row["protected_until_ms"] if row["protected_until_ms"] is not None else end_ms
+    until_ms = max(row["grant_until_ms"] or 0, min(end_ms, max(protected_ms, at.ms + policy.grant_ms)))
+    assignment = Assignment(
+        allocation_id=row["id"],
+        reservation_id=row["reservation_id"],
+        generation=row["generation"],
+        tenant_id=row["tenant_id"],
+        devices=uuids,
+        starts_in_ms=row["start_ms"] - at.ms,
+        ends_in_ms=end_ms - at.ms,
+        grant_for_ms=until_ms - at.ms,
+        topology_key=row["topology_key"],
+        topology_value=row["topology_value"],
+    )
+    return _Granted(assignment, until_ms)

@@ -1,0 +1,118 @@
+"""From what a tenant wrote to what the planner is asked: times resolved, limits checked, nothing stored."""
+
+import hashlib
+from dataclasses import dataclass
+
+from muster_coordinator.core.model import Policy, Reservation, Shape, State
+from muster_coordinator.service.bodies import ReservationRequest
+from muster_shared.codec import dumps
+from muster_shared.errors import Code, FieldError, Problem, invalid
+from muster_shared.time import MS_MAX, format_duration, format_instant, parse_duration, parse_instant
+
+_MIB_PER_GIB = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A request whose times are absolute."""
+
+    shape: Shape
+    start_ms: int
+    duration_ms: int
+    fixed_end_ms: int | None
+    latest_start_ms: int | None
+
+    def reservation(self, request: ReservationRequest, reservation_id: str, pool_id: str, now_ms: int) -> Reservation:
+        """Return the pending reservation that this draft is."""
+        return Reservation(
+            id=reservation_id,
+            tenant_id=request.tenant_id,
+            pool_id=pool_id,
+            state=State.PENDING,
+            shape=self.shape,
+            size=request.gang.size,
+            topology_key=request.gang.topology_key,
+            topology_value=None,
+            start_ms=self.start_ms,
+            duration_ms=self.duration_ms,
+            fixed_end_ms=self.fixed_end_ms,
+            latest_start_ms=self.latest_start_ms,
+            generation=0,
+            created_ms=now_ms,
+        )
+
+
+def drafted(request: ReservationRequest, now_ms: int, policy: Policy) -> Draft:
+    """Resolve a request on the coordinator's clock.
+
+    Raises:
+        Problem: `INVALID_INPUT` with the path of the field: a window that is empty, over, too long or too far ahead.
+    """
+    start_ms = _instant("start", request.start, now_ms)
+    if start_ms is not None and start_ms < now_ms:
+        raise invalid(
+            "start",
+            f"{format_instant(start_ms)} has passed (the coordinator's clock says {format_instant(now_ms)}); "
+            "leave it out to begin now",
+        )
+    begin_ms = now_ms if start_ms is None else start_ms
+    end_ms = _instant("end", request.end, now_ms)
+    duration_ms = _length(request, begin_ms, end_ms)
+    if duration_ms > policy.max_duration_ms:
+        raise invalid("duration", f"longer than the pool allows ({format_duration(policy.max_duration_ms)})")
+    if begin_ms > now_ms + policy.look_ahead_ms:
+        raise invalid("start", f"further ahead than the pool allows ({format_duration(policy.look_ahead_ms)})")
+    latest_ms = _instant("latestStart", request.latest_start, now_ms)
+    if latest_ms is not None and latest_ms < begin_ms:
+        raise invalid("latestStart", "before the start")
+    device = request.devices[0]
+    shape = Shape(
+        kind=device.device_class,
+        count=device.count,
+        topology=device.topology,
+        model=device.model,
+        memory_mib=(device.memory_gib or 0) * _MIB_PER_GIB,
+        selector=tuple(sorted(request.node_selector.items())),
+    )
+    return Draft(shape, begin_ms, duration_ms, end_ms, latest_ms)
+
+
+def body_hash(request: ReservationRequest) -> str:
+    """Return the fingerprint by which a repeated call is told from another one with the same key.
+
+    It is taken of what was written, so that `+2h` in a retry is the same request.
+    """
+    written = request.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"idempotency_key"})
+    return hashlib.sha256(dumps(written)).hexdigest()
+
+
+def _instant(path: str, value: str | int | None, now_ms: int) -> int | None:
+    if value is None:
+        return None
+    try:
+        return parse_instant(str(value), now_ms)
+    except ValueError as error:
+        raise invalid(path, str(error)) from None
+
+
+def _length(request: ReservationRequest, begin_ms: int, end_ms: int | None) -> int:
+    if (request.duration is None) == (end_ms is None):
+        raise invalid("duration", "give either a duration or an end")
+    if end_ms is not None:
+        if end_ms <= begin_ms:
+            raise invalid("end", f"not after the start ({format_instant(begin_ms)})")
+        return end_ms - begin_ms
+    try:
+        duration_ms = parse_duration(request.duration or "")
+    except ValueError as error:
+        raise invalid("duration", str(error)) from None
+    if begin_ms + duration_ms > MS_MAX:
+        raise invalid("duration", "ends after the year 9999")
+    return duration_ms
+
+
+def pool_missing(name: str) -> Problem:
+    """Return the refusal of an unknown pool."""
+    return Problem(
+        Code.NOT_FOUND, f"there is no pool {name!r}; `muster pools` lists them", (FieldError("poolId", "unknown"),)
+    )

@@ -1,0 +1,358 @@
+"""Reads only: reservations, nodes, pools, events and previews, as the API shows them."""
+
+from collections import defaultdict
+from collections.abc import Collection
+from typing import Final
+
+from sqlalchemy import Connection, RowMapping, and_, or_, select
+
+from muster_coordinator.clock import Moment
+from muster_coordinator.core.model import BindState, State
+from muster_coordinator.core.placement.filters import group_value
+from muster_coordinator.core.placement.reasons import Refusal
+from muster_coordinator.core.snapshot import NodeView as Planned
+from muster_coordinator.core.snapshot import Snapshot
+from muster_coordinator.service import draft as drafts
+from muster_coordinator.service.admit import condition_of, decide, wanted_pool
+from muster_coordinator.service.bodies import (
+    Condition,
+    EventView,
+    MemberView,
+    NodeView,
+    PoolView,
+    PreviewView,
+    ReservationRequest,
+    ReservationView,
+)
+from muster_coordinator.store import read
+from muster_coordinator.store.read import PoolRow
+from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, EVENT, HOLD, NODE, RESERVATION
+from muster_shared.codec import loads
+from muster_shared.devices import atom_numbers
+from muster_shared.errors import Code, Problem
+from muster_shared.time import Window
+from muster_shared.wire import FABRIC_DOMAIN, Hold, Inventory
+
+PAGE_MAX: Final = 500
+
+
+def reservation(connection: Connection, reservation_id: str) -> ReservationView:
+    """Show one reservation.
+
+    Raises:
+        Problem: `NOT_FOUND`.
+    """
+    row = connection.execute(select(RESERVATION).where(RESERVATION.c.id == reservation_id)).mappings().first()
+    if row is None:
+        raise Problem(Code.NOT_FOUND, f"there is no reservation {reservation_id!r}; `muster list` shows yours")
+    return _reservations(connection, [row])[0]
+
+
+def reservations(
+    connection: Connection,
+    *,
+    tenant_id: str | None = None,
+    pool_id: str | None = None,
+    states: Collection[str] = (),
+    after: str | None = None,
+    limit: int,
+) -> list[ReservationView]:
+    """List reservations in the order of their ids, which is the order in which they were made."""
+    wanted = select(RESERVATION).order_by(RESERVATION.c.id).limit(limit)
+    if tenant_id is not None:
+        wanted = wanted.where(RESERVATION.c.tenant_id == tenant_id)
+    if pool_id is not None:
+        wanted = wanted.where(RESERVATION.c.pool_id == known_pool(connection, pool_id).id)
+    if states:
+        wanted = wanted.where(RESERVATION.c.state.in_(states))
+    if after is not None:
+        wanted = wanted.where(RESERVATION.c.id > after)
+    return _reservations(connection, connection.execute(wanted).mappings().all())
+
+
+def preview(connection: Connection, at: Moment, request: ReservationRequest) -> PreviewView:
+    """Answer what placing this request now would do, by the planner itself. Nothing is held.
+
+    Raises:
+        Problem: As `reserve` would.
+    """
+    pool_row = wanted_pool(connection, request)
+    draft = drafts.drafted(request, at.ms, pool_row.policy)
+    wanted = draft.reservation(request, "", pool_row.id, at.ms)
+    snapshot = read.snapshot(connection, pool_row, at.ms)
+    decision = decide(snapshot, wanted, at, pool_row)
+    window = wanted.window
+    if decision is None or isinstance(decision, Refusal):
+        condition = None if decision is None else condition_of(decision)
+        return PreviewView(fits=False, start=window.start_ms, end=window.end_ms, condition=condition, as_of=at.ms)
+    members = [
+        MemberView(
+            node_id=member.node_id,
+            node_name=snapshot.views[member.node_id].node.name,
+            devices=_uuids(snapshot.views[member.node_id], member.mask),
+        )
+        for member in decision.members
+    ]
+    return PreviewView(
+        fits=True,
+        start=window.start_ms,
+        end=window.end_ms,
+        topology_value=decision.topology_value,
+        members=members,
+        as_of=at.ms,
+    )
+
+
+def nodes(
+    connection: Connection, at: Moment, *, pool_id: str | None = None, after: str | None = None, limit: int
+) -> list[NodeView]:
+    """List nodes in the order of their names."""
+    wanted = select(NODE).order_by(NODE.c.name).limit(limit)
+    if pool_id is not None:
+        wanted = wanted.where(NODE.c.pool_id == known_pool(connection, pool_id).id)
+    if after is not None:
+        wanted = wanted.where(NODE.c.name > after)
+    return _nodes(connection, at, connection.execute(wanted).mappings().all())
+
+
+def node(connection: Connection, at: Moment, name: str) -> NodeView:
+    """Show one node, by id or name.
+
+    Raises:
+        Problem: `NOT_FOUND`.
+    """
+    rows = connection.execute(select(NODE).where(or_(NODE.c.id == name, NODE.c.name == name))).mappings().all()
+    if not rows:
+        raise Problem(Code.NOT_FOUND, f"there is no node {name!r}; `muster nodes` lists them")
+    return _nodes(connection, at, rows)[0]
+
+
+def pools(connection: Connection, at: Moment) -> list[PoolView]:
+    """Show every pool with its rollup."""
+    return [_pool(connection, at, row) for row in read.pools(connection)]
+
+
+def pool(connection: Connection, at: Moment, name: str) -> PoolView:
+    """Show one pool, by id or name.
+
+    Raises:
+        Problem: `NOT_FOUND`.
+    """
+    return _pool(connection, at, known_pool(connection, name))
+
+
+def known_pool(connection: Connection, name: str) -> PoolRow:
+    """Return a pool by id or name.
+
+    Raises:
+        Problem: `NOT_FOUND`.
+    """
+    row = read.pool(connection, name)
+    if row is None:
+        raise drafts.pool_missing(name)
+    return row
+
+
+def events(
+    connection: Connection, *, after: int, limit: int, pool_id: str | None = None, subject: str | None = None
+) -> list[EventView]:
+    """Return published events after a sequence number, in order."""
+    wanted = select(EVENT).where(EVENT.c.seq > after).order_by(EVENT.c.seq).limit(limit)
+    if pool_id is not None:
+        wanted = wanted.where(EVENT.c.pool_id == pool_id)
+    if subject is not None:
+        wanted = wanted.where(EVENT.c.subject == subject)
+    return [_event(row) for row in connection.execute(wanted).mappings()]
+
+
+def _event(row: RowMapping) -> EventView:
+    return EventView(
+        id=row["id"],
+        seq=row["seq"],
+        type=row["type"],
+        at=row["at_ms"],
+        pool_id=row["pool_id"],
+        subject=row["subject"],
+        version=row["version"],
+        data=loads(row["data"]),
+    )
+
+
+def _reservations(connection: Connection, rows: Collection[RowMapping]) -> list[ReservationView]:
+    members = _members(connection, [row["id"] for row in rows])
+    return [_reservation(row, members[row["id"]]) for row in rows]
+
+
+def _reservation(row: RowMapping, members: list[MemberView]) -> ReservationView:
+    asked = ReservationRequest.model_validate_json(row["request"])
+    condition = Condition.model_validate_json(row["condition"]) if row["condition"] else None
+    bound = [one.allocation_id for one in members if one.bind_state == BindState.BOUND]
+    return ReservationView(
+        id=row["id"],
+        tenant_id=row["tenant_id"],
+        pool_id=row["pool_id"],
+        name=row["name"],
+        state=State(row["state"]).value,
+        reason=row["end_reason"],
+        condition=condition,
+        at_risk=loads(row["risks"]),
+        start=row["start_ms"],
+        end=row["start_ms"] + row["duration_ms"],
+        duration=row["duration_ms"],
+        latest_start=row["latest_start_ms"],
+        devices=asked.devices,
+        gang=asked.gang,
+        topology_value=row["topology_value"],
+        node_selector=asked.node_selector,
+        labels=asked.labels,
+        generation=row["generation"],
+        version=row["version"],
+        protected_until=row["protected_until_ms"],
+        created=row["created_ms"],
+        activated=row["activated_ms"],
+        members=members,
+        binding=bound[0] if bound else None,
+        idempotency_key=row["idempotency_key"],
+    )
+
+
+def _members(connection: Connection, reservation_ids: Collection[str]) -> defaultdict[str, list[MemberView]]:
+    """Return live members, first bound first; of an ended reservation, those it ended with."""
+    wanted = (
+        select(ALLOCATION, NODE.c.name)
+        .join(NODE, NODE.c.id == ALLOCATION.c.node_id)
+        .where(ALLOCATION.c.reservation_id.in_(reservation_ids), ALLOCATION.c.live)
+        .order_by(ALLOCATION.c.bound_ms.is_(None), ALLOCATION.c.bound_ms, NODE.c.name)
+    )
+    rows = connection.execute(wanted).mappings().all()
+    masks = read.masks(connection, [row["id"] for row in rows])
+    devices = _devices(connection, {row["node_id"] for row in rows})
+    members: defaultdict[str, list[MemberView]] = defaultdict(list)
+    for row in rows:
+        known = devices[row["node_id"]]
+        members[row["reservation_id"]].append(
+            MemberView(
+                allocation_id=row["id"],
+                node_id=row["node_id"],
+                node_name=row["name"],
+                devices=[known[number] for number in atom_numbers(masks[row["id"]])],
+                generation=row["generation"],
+                bind_state=row["bind_state"],
+                bind_reason=row["bind_reason"],
+            )
+        )
+    return members
+
+
+def _devices(connection: Connection, node_ids: Collection[str]) -> defaultdict[str, dict[int, str]]:
+    devices: defaultdict[str, dict[int, str]] = defaultdict(dict)
+    for row in connection.execute(select(ATOM).where(ATOM.c.node_id.in_(node_ids))).mappings():
+        devices[row["node_id"]][row["number"]] = row["device"]
+    return devices
+
+
+def _nodes(connection: Connection, at: Moment, rows: Collection[RowMapping]) -> list[NodeView]:
+    node_ids = {row["id"] for row in rows}
+    holds: defaultdict[str, list[RowMapping]] = defaultdict(list)
+    for hold in connection.execute(select(HOLD).where(HOLD.c.node_id.in_(node_ids))).mappings():
+        holds[hold["node_id"]].append(hold)
+    planned: dict[str, Planned] = {}
+    for pool_id in sorted({row["pool_id"] for row in rows}):
+        planned.update(read.snapshot(connection, known_pool(connection, pool_id), at.ms, node_ids).views)
+    return [_node(row, planned[row["id"]], holds[row["id"]], at) for row in rows]
+
+
+def _node(row: RowMapping, view: Planned, holds: list[RowMapping], at: Moment) -> NodeView:
+    inventory = Inventory.model_validate_json(row["inventory"]) if row["inventory"] else None
+    return NodeView(
+        id=row["id"],
+        name=row["name"],
+        pool_id=row["pool_id"],
+        labels=dict(view.node.labels),
+        operator_labels=loads(row["operator_labels"]),
+        fabric_reason=inventory.fabric_reason if inventory else None,
+        reachable=view.node.reachable,
+        intent=view.node.intent,
+        leased=view.node.leased,
+        last_report=row["last_report_ms"],
+        agent_version=row["agent_version"],
+        driver_version=inventory.driver_version if inventory else None,
+        monitoring=inventory.monitoring if inventory else None,
+        gpus=inventory.gpus if inventory else [],
+        holds=[
+            Hold(
+                device=hold["device"] or None,
+                cause=hold["cause"],
+                code=hold["code"] or None,
+                since_ms=hold["since_ms"],
+                clears_by=hold["clears_by"],
+                message=hold["message"],
+            )
+            for hold in sorted(holds, key=lambda one: (one["device"], one["cause"], one["code"]))
+        ],
+        gpus_total=len(view.node.atoms),
+        gpus_free=_usable_now(view, at).bit_count(),
+        rev=row["rev"],
+        applied_rev=row["applied_rev"],
+    )
+
+
+def _pool(connection: Connection, at: Moment, row: PoolRow) -> PoolView:
+    snapshot = read.snapshot(connection, row, at.ms)
+    held: defaultdict[str, int] = defaultdict(int)
+    allocatable = free = 0
+    for view in snapshot.views.values():
+        for cause, mask in view.node.held.items():
+            held[cause] += mask.bit_count()
+        if _takes_work(view):
+            allocatable += (view.atoms_mask & ~view.held_mask).bit_count()
+        free += _usable_now(view, at).bit_count()
+    reserved = _booked_gpus(connection, row, State.PLACED)
+    active = _booked_gpus(connection, row, State.BINDING, State.ACTIVE, State.ENDING)
+    return PoolView(
+        id=row.id,
+        name=row.name,
+        policy=read.policy_document(row.policy),
+        nodes=len(snapshot.views),
+        total=sum(len(view.node.atoms) for view in snapshot.views.values()),
+        allocatable=allocatable,
+        reserved=reserved,
+        active=active,
+        free=free,
+        held=dict(held),
+        largest_gang=_largest_gangs(snapshot, at),
+        as_of=at.ms,
+    )
+
+
+def _booked_gpus(connection: Connection, row: PoolRow, *states: State) -> int:
+    wanted = (
+        select(BOOKING.c.node_id, BOOKING.c.word, BOOKING.c.mask)
+        .join(RESERVATION, RESERVATION.c.id == BOOKING.c.reservation_id)
+        .where(and_(RESERVATION.c.pool_id == row.id, RESERVATION.c.state.in_(states), BOOKING.c.live))
+    )
+    masks: defaultdict[str, int] = defaultdict(int)
+    for node_id, word, bits in connection.execute(wanted).tuples():
+        masks[node_id] |= read.mask_of(word, bits)
+    return sum(mask.bit_count() for mask in masks.values())
+
+
+def _largest_gangs(snapshot: Snapshot, at: Moment) -> dict[str, int]:
+    sizes: defaultdict[str, int] = defaultdict(int)
+    for view in snapshot.views.values():
+        value = group_value(view, FABRIC_DOMAIN)
+        if value is not None:
+            sizes[value] += _usable_now(view, at) == view.atoms_mask
+    return dict(sorted(sizes.items()))
+
+
+def _takes_work(view: Planned) -> bool:
+    return view.node.intent == "schedulable" and view.node.reachable and not view.node.leased
+
+
+def _usable_now(view: Planned, at: Moment) -> int:
+    return view.free(Window(at.ms, at.ms + 1)) & ~view.held_mask if _takes_work(view) else 0
+
+
+def _uuids(view: Planned, mask: int) -> list[str]:
+    return [atom.device for atom in view.node.atoms if mask >> atom.number & 1]

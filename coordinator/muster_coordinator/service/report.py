@@ -1,0 +1,241 @@
+"""An agent's report: facts, holds and bind confirmations, fenced by `(boot, seq)`, `appliedRev` and generation."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from sqlalchemy import Connection, RowMapping, delete, insert, select, update
+
+from muster_coordinator.clock import Moment
+from muster_coordinator.core.model import BindState, State
+from muster_coordinator.store import commit, read
+from muster_coordinator.store.commit import Fact
+from muster_coordinator.store.read import HELD_BY_NODE
+from muster_coordinator.store.tables import ALLOCATION, ATOM, HOLD, NODE, RESERVATION
+from muster_shared.codec import dumps, encode, loads
+from muster_shared.errors import Code, Problem
+from muster_shared.wire import EXPOSED, AssignmentStatus, Hold, Inventory, Report, ReportAnswer
+
+_PAST_BOOTS: Final = 16  # late reports of older boots than these would have to be days late
+_ATOMS_MAX: Final = 126  # two mask words: replaced hardware over many years, not a hostile list
+_EARLY_MS: Final = 30_000  # nodes end early, by the round trip of the order that told them (at most its time-out)
+_MEASURED: Final = ("fabric.", "gpu.", "driver.")
+"""Label prefixes that an agent may set: what steers placement otherwise is the operator's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a report changed: the answer, and the reservations that somebody must look at now."""
+
+    answer: ReportAnswer
+    reservation_ids: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Changes:
+    facts: bool = False
+    touched: set[str] = field(default_factory=set[str])
+
+
+def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> Heard:
+    """Take one report. An older one than the newest known changes nothing.
+
+    The reservations it concerns are looked at in transactions of their own; should the process die before, the next
+    pass finds them by their state.
+
+    Args:
+        connection: In a transaction.
+        at: Now.
+        node_id: Of the credential, whatever the report says.
+        sent: Absolute state of the node.
+
+    Raises:
+        Problem: `CONFLICT` when it lists a GPU that another node reports; nothing was stored.
+    """
+    pool_id = connection.execute(select(NODE.c.pool_id).where(NODE.c.id == node_id)).scalar_one()
+    # The pool first, as everywhere: a report may hold atoms and mark bookings.
+    pool_row = read.pool(connection, pool_id, lock=True)
+    assert pool_row is not None, "a node's pool exists: the foreign key says so"
+    row = connection.execute(select(NODE).where(NODE.c.id == node_id).with_for_update()).mappings().one()
+    answer = ReportAnswer(accepted=True, now_ms=at.ms, heartbeat_ms=pool_row.policy.heartbeat_ms)
+    if _is_stale(row, sent):
+        return Heard(answer.model_copy(update={"accepted": False, "reason": "stale"}))
+    changes = _Changes()
+    columns: dict[str, Any] = {
+        "boot_id": sent.boot_id,
+        "seq": sent.seq,
+        "applied_rev": sent.applied_rev,
+        "agent_version": sent.agent_version,
+        "last_report_ms": at.ms,
+    }
+    rebooted = row["boot_id"] not in {None, sent.boot_id}
+    if rebooted:
+        columns["past_boots"] = dumps([*loads(row["past_boots"]), row["boot_id"]][-_PAST_BOOTS:]).decode()
+    if sent.inventory is not None and sent.inventory_hash != row["inventory_hash"]:
+        inventory = _measured(sent.inventory)
+        _keep_atoms(connection, node_id, inventory)
+        columns |= {"inventory": encode(inventory).decode(), "inventory_hash": sent.inventory_hash}
+        changes.facts = True
+        _tell_inventory(connection, at, row, inventory)
+    want_inventory = sent.inventory is None and sent.inventory_hash != row["inventory_hash"]
+    changes.facts |= _keep_holds(connection, at, row, sent.holds)
+    _keep_statuses(connection, at, row, sent, changes, rebooted=rebooted)
+    if row["silent"]:
+        columns["silent"] = False
+        commit.record_node(connection, at, node_id, pool_id, Fact("node.reachable", {}))
+        changes.facts = True
+    connection.execute(update(NODE).where(NODE.c.id == node_id).values(**columns))
+    if changes.facts:
+        commit.pool_changed(connection, pool_id)
+        changes.touched |= look_again(connection, at, [node_id])
+    return Heard(answer.model_copy(update={"want_inventory": want_inventory}), tuple(sorted(changes.touched)))
+
+
+def look_again(connection: Connection, at: Moment, node_ids: Iterable[str]) -> set[str]:
+    """Make every booking on these nodes due for a check now, and return their reservations."""
+    booked = select(ALLOCATION.c.reservation_id).where(ALLOCATION.c.node_id.in_(node_ids), ALLOCATION.c.live)
+    concerned = RESERVATION.c.id.in_(booked), RESERVATION.c.state.in_((State.PLACED, State.ACTIVE))
+    due = update(RESERVATION).where(*concerned).values(check_due_ms=at.ms).returning(RESERVATION.c.id)
+    return set(connection.execute(due).scalars())
+
+
+def _is_stale(row: RowMapping, sent: Report) -> bool:
+    if sent.boot_id in loads(row["past_boots"]):
+        return True
+    return bool(sent.boot_id == row["boot_id"] and sent.seq <= row["seq"])
+
+
+def _measured(inventory: Inventory) -> Inventory:
+    labels = {key: value for key, value in inventory.labels.items() if key.startswith(_MEASURED)}
+    return inventory.model_copy(update={"labels": labels})
+
+
+def _keep_atoms(connection: Connection, node_id: str, inventory: Inventory) -> None:
+    uuids = [gpu.uuid for gpu in inventory.gpus]
+    if len(set(uuids)) < len(uuids):
+        raise Problem(Code.INVALID_INPUT, "inventory.gpus: the same UUID twice")
+    elsewhere = select(ATOM.c.device, NODE.c.name).join(NODE, NODE.c.id == ATOM.c.node_id)
+    taken = connection.execute(
+        elsewhere.where(ATOM.c.device.in_(uuids), ATOM.c.node_id != node_id, ATOM.c.listed)
+    ).first()
+    if taken is not None:
+        raise Problem(Code.CONFLICT, f"{taken.device} is already reported by node {taken.name!r}")
+    rows = connection.execute(select(ATOM).where(ATOM.c.node_id == node_id)).mappings().all()
+    numbers = {row["device"]: row["number"] for row in rows}
+    new = [gpu.uuid for gpu in inventory.gpus if gpu.uuid not in numbers]
+    if len(numbers) + len(new) > _ATOMS_MAX:
+        raise Problem(Code.CONFLICT, "this node has shown too many different GPUs: remove it and let it join again")
+    connection.execute(update(ATOM).where(ATOM.c.node_id == node_id).values(listed=False))
+    for gpu in inventory.gpus:
+        facts = {
+            "kind": "gpu",
+            "model": gpu.model,
+            "memory_mib": gpu.memory_mib,
+            "island": gpu.island,
+            "seen": gpu.seen,
+            "listed": True,
+        }
+        if gpu.uuid in numbers:
+            known = update(ATOM).where(ATOM.c.node_id == node_id, ATOM.c.number == numbers[gpu.uuid])
+            connection.execute(known.values(**facts))
+        else:
+            numbers[gpu.uuid] = max(numbers.values(), default=-1) + 1
+            added = insert(ATOM).values(node_id=node_id, number=numbers[gpu.uuid], device=gpu.uuid, **facts)
+            connection.execute(added)
+
+
+def _tell_inventory(connection: Connection, at: Moment, row: RowMapping, inventory: Inventory) -> None:
+    before = Inventory.model_validate_json(row["inventory"]) if row["inventory"] else None
+    data: dict[str, object] = {
+        "gpus": sum(gpu.seen for gpu in inventory.gpus),
+        "lost": [gpu.uuid for gpu in inventory.gpus if not gpu.seen],
+        "labels": inventory.labels,
+        "fabricReason": inventory.fabric_reason,
+    }
+    if before is not None:
+        data["former"] = {"labels": before.labels, "fabricReason": before.fabric_reason}
+    commit.record_node(connection, at, row["id"], row["pool_id"], Fact("node.inventory_changed", data))
+
+
+def _keep_holds(connection: Connection, at: Moment, row: RowMapping, holds: list[Hold]) -> bool:
+    known = connection.execute(select(HOLD).where(HOLD.c.node_id == row["id"])).mappings().all()
+    before = {(hold["device"], hold["cause"], hold["code"]) for hold in known}
+    after = {(hold.device or "", hold.cause, hold.code or 0): hold for hold in holds}
+    for device, cause, code in sorted(before - after.keys()):
+        where = HOLD.c.node_id == row["id"], HOLD.c.device == device, HOLD.c.cause == cause, HOLD.c.code == code
+        connection.execute(delete(HOLD).where(*where))
+        data = {"device": device or None, "cause": cause, "code": code or None}
+        commit.record_node(connection, at, row["id"], row["pool_id"], Fact("node.hold_cleared", data))
+    for key in sorted(after.keys() - before):
+        hold = after[key]
+        connection.execute(
+            insert(HOLD).values(
+                node_id=row["id"],
+                device=key[0],
+                cause=key[1],
+                code=key[2],
+                since_ms=hold.since_ms,
+                clears_by=hold.clears_by,
+                message=hold.message,
+            )
+        )
+        data = {"device": hold.device, "cause": hold.cause, "code": hold.code, "clearsBy": hold.clears_by}
+        commit.record_node(connection, at, row["id"], row["pool_id"], Fact("node.hold_added", data))
+    return before != set(after)
+
+
+def _keep_statuses(
+    connection: Connection, at: Moment, row: RowMapping, sent: Report, changes: _Changes, *, rebooted: bool
+) -> None:
+    statuses = {status.allocation_id: status for status in sent.assignments}
+    mine = select(ALLOCATION).where(ALLOCATION.c.node_id == row["id"], ALLOCATION.c.bind_state.in_(HELD_BY_NODE))
+    for allocation in connection.execute(mine).mappings().all():
+        status = statuses.get(allocation["id"])
+        if status is not None and status.generation != allocation["generation"]:
+            status = None  # of another placement: it confirms nothing
+        columns = _heard_of(allocation, status, sent, row["rev"], rebooted=rebooted, now_ms=at.ms)
+        if columns:
+            heard = update(ALLOCATION).where(ALLOCATION.c.id == allocation["id"])
+            connection.execute(heard.values(**columns))
+            changes.touched.add(allocation["reservation_id"])
+            changes.facts |= columns.get("bind_state") in {BindState.RELEASED, BindState.LOST}
+            if allocation["bind_state"] != BindState.UNBINDING and columns.get("bind_state") == BindState.LOST:
+                commit.raise_revs(connection, [row["id"]])  # the desired state no longer has it
+
+
+def _heard_of(
+    allocation: RowMapping,
+    status: AssignmentStatus | None,
+    sent: Report,
+    rev: int,
+    *,
+    rebooted: bool,
+    now_ms: int,
+) -> dict[str, Any]:
+    """Return what a report says of one allocation that the node had been told of, as changed columns."""
+    guard = (
+        {} if status is None or status.guard_armed == allocation["guard_armed"] else {"guard_armed": status.guard_armed}
+    )
+    match BindState(allocation["bind_state"]):
+        case BindState.BINDING if status is not None and status.state == "bound":
+            bound = {"bind_state": BindState.BOUND, "bound_ms": now_ms, "bound_boot": sent.boot_id, "bind_reason": None}
+            return guard | bound
+        case BindState.BINDING if status is not None and status.state == "lostByReboot":
+            return {"bind_state": BindState.LOST, "bind_reason": "lostByReboot"}
+        case BindState.BINDING if status is not None and (status.reason != allocation["bind_reason"]):
+            return guard | {"bind_reason": status.reason}
+        case BindState.BOUND:
+            if rebooted or (status is not None and status.state == "lostByReboot"):
+                return {"bind_state": BindState.LOST, "bind_reason": "lostByReboot"}
+            if sent.applied_rev >= rev and (status is None or status.state == "failed"):
+                if allocation["grant_until_ms"] is not None and now_ms >= allocation["grant_until_ms"] - _EARLY_MS:
+                    return {"bind_state": BindState.RELEASED}  # by itself, at the end that it was told
+                reason = status.reason if status is not None else "no longer bound"
+                return {"bind_state": BindState.LOST, "bind_reason": reason}
+        case BindState.UNBINDING:
+            is_past = allocation["dropped_rev"] is not None and sent.applied_rev >= allocation["dropped_rev"]
+            if is_past and (status is None or status.state not in EXPOSED):
+                return {"bind_state": BindState.RELEASED}
+        case _:
+            pass
+    return guard

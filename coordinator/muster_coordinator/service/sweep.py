@@ -1,0 +1,163 @@
+"""The background pass of one pool: who leads, who fell silent, what is due, what is pending, what is published.
+
+Every part looks at stored state and the clock, so it does not matter how often or how late it runs.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from sqlalchemy import Connection, insert, or_, select, update
+
+from muster_coordinator.clock import Moment
+from muster_coordinator.core.model import BindState, State
+from muster_coordinator.service.advance import advance
+from muster_coordinator.service.report import look_again
+from muster_coordinator.store import commit, read
+from muster_coordinator.store.commit import Fact
+from muster_coordinator.store.read import PoolRow
+from muster_coordinator.store.tables import ALLOCATION, LEASE, NODE, RESERVATION
+
+LEASE_MS: Final = 15_000
+"""How long a coordinator that stopped renewing keeps others waiting. Source: facts on reliability, section 6."""
+
+_GUARD_MARGIN_MS: Final = 30_000  # after `grantUntil`: design, section 6
+
+
+class FencedError(Exception):
+    """Another coordinator runs this pool now: whatever was about to be written is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """The right to run one pool's background work, fenced by its epoch."""
+
+    pool_id: str
+    holder: str
+    epoch: int
+
+
+def lead(connection: Connection, at: Moment, pool_id: str, holder: str) -> Leadership | None:
+    """Take or renew the lease of a pool; None while somebody else holds it.
+
+    A new holder begins a new epoch; renewing keeps it.
+    """
+    read.pool(connection, pool_id, lock=True)
+    row = connection.execute(select(LEASE).where(LEASE.c.pool_id == pool_id).with_for_update()).mappings().first()
+    until_ms = at.ms + LEASE_MS
+    if row is None:
+        connection.execute(
+            insert(LEASE).values(pool_id=pool_id, epoch=1, holder=holder, until_ms=until_ms, since_ms=at.ms)
+        )
+        return Leadership(pool_id, holder, 1)
+    mine = update(LEASE).where(LEASE.c.pool_id == pool_id)
+    if row["holder"] == holder:
+        if until_ms - row["until_ms"] > LEASE_MS // 3:  # a write, and its fsync, only when it is worth one
+            connection.execute(mine.values(until_ms=until_ms))
+        return Leadership(pool_id, holder, row["epoch"])
+    if row["until_ms"] > at.ms:
+        return None
+    epoch = row["epoch"] + 1
+    connection.execute(mine.values(epoch=epoch, holder=holder, until_ms=until_ms, since_ms=at.ms))
+    return Leadership(pool_id, holder, epoch)
+
+
+def hold_epoch(connection: Connection, leadership: Leadership) -> None:
+    """Check the epoch inside the transaction that is about to use it.
+
+    Raises:
+        FencedError: A newer epoch has begun. A paused process cannot know that it lost its lease.
+    """
+    wanted = select(LEASE.c.epoch).where(LEASE.c.pool_id == leadership.pool_id).with_for_update(read=True)
+    if connection.execute(wanted).scalar() != leadership.epoch:
+        raise FencedError(f"epoch {leadership.epoch} of {leadership.pool_id} is over")
+
+
+def listen(connection: Connection, at: Moment, leadership: Leadership) -> tuple[str, ...]:
+    """Announce nodes that fell silent, and free what armed guards have ended on them.
+
+    Returns:
+        Reservations that somebody must look at now.
+    """
+    pool_row = _pool(connection, leadership)
+    hold_epoch(connection, leadership)
+    touched: set[str] = set()
+    rows = connection.execute(select(NODE).where(NODE.c.pool_id == pool_row.id).order_by(NODE.c.id)).mappings().all()
+    silent = {row["id"]: row for row in rows if _is_silent(row["last_report_ms"], pool_row, at)}
+    fresh = [row for row in silent.values() if not row["silent"] and row["last_report_ms"] is not None]
+    for row in fresh:
+        fact = Fact("node.unreachable", {"lastReport": row["last_report_ms"]})
+        commit.record_node(connection, at, row["id"], pool_row.id, fact, silent=True)
+    if fresh:
+        commit.pool_changed(connection, pool_row.id)
+        touched |= look_again(connection, at, [row["id"] for row in fresh])
+    return tuple(sorted(touched | _guarded(connection, at, set(silent))))
+
+
+def advance_led(connection: Connection, at: Moment, leadership: Leadership, reservation_id: str) -> None:
+    """Carry one reservation on, as the leader of its pool.
+
+    Raises:
+        FencedError: Somebody else leads by now; nothing was written.
+    """
+    _pool(connection, leadership)
+    hold_epoch(connection, leadership)
+    advance(connection, at, reservation_id)
+
+
+def due(connection: Connection, at: Moment, pool_id: str) -> list[str]:
+    """Return the reservations whose state and the clock ask for a step: soonest start, largest gang, oldest first."""
+    window_over = RESERVATION.c.start_ms + RESERVATION.c.duration_ms <= at.ms
+    wanted = (
+        select(RESERVATION.c.id)
+        .where(
+            RESERVATION.c.pool_id == pool_id,
+            or_(
+                (RESERVATION.c.state == State.PLACED) & (RESERVATION.c.start_ms <= at.ms),
+                RESERVATION.c.state.in_((State.PLACED, State.ACTIVE)) & (RESERVATION.c.check_due_ms <= at.ms),
+                RESERVATION.c.state.in_((State.BINDING, State.ENDING)),
+                (RESERVATION.c.state == State.ACTIVE) & window_over,
+                (RESERVATION.c.state == State.PENDING) & (RESERVATION.c.retry_due_ms <= at.ms),
+            ),
+        )
+        # At one instant: ends first, then repairs, then starts.
+        .order_by(
+            (RESERVATION.c.state.in_((State.ACTIVE, State.ENDING))).desc(),
+            RESERVATION.c.start_ms,
+            RESERVATION.c.size.desc(),
+            RESERVATION.c.created_ms,
+            RESERVATION.c.id,
+        )
+    )
+    return list(connection.execute(wanted).scalars())
+
+
+def waiting(connection: Connection, at: Moment, pool_id: str, *, is_event: bool) -> list[str]:
+    """Return pending reservations to try again, oldest first: those whose time has come, or all after an event."""
+    mine = (RESERVATION.c.pool_id == pool_id) & (RESERVATION.c.state == State.PENDING)
+    chosen = mine if is_event else mine & (RESERVATION.c.retry_due_ms <= at.ms)
+    order = (RESERVATION.c.created_ms, RESERVATION.c.id)
+    return list(connection.execute(select(RESERVATION.c.id).where(chosen).order_by(*order)).scalars())
+
+
+def _guarded(connection: Connection, at: Moment, silent: set[str]) -> set[str]:
+    ended = (
+        select(ALLOCATION)
+        .where(ALLOCATION.c.node_id.in_(silent), ALLOCATION.c.bind_state == BindState.UNBINDING)
+        .where(ALLOCATION.c.guard_armed, ALLOCATION.c.grant_until_ms + _GUARD_MARGIN_MS <= at.ms)
+    )
+    touched: set[str] = set()
+    for row in connection.execute(ended).mappings().all():
+        freed = update(ALLOCATION).where(ALLOCATION.c.id == row["id"])
+        connection.execute(freed.values(bind_state=BindState.FENCED, bind_reason="guard"))
+        touched.add(row["reservation_id"])
+    return touched
+
+
+def _is_silent(last_report_ms: int | None, pool_row: PoolRow, at: Moment) -> bool:
+    return read.silent_since(last_report_ms, pool_row, at.ms) is not None
+
+
+def _pool(connection: Connection, leadership: Leadership) -> PoolRow:
+    pool_row = read.pool(connection, leadership.pool_id, lock=True)
+    assert pool_row is not None, "a lease's pool exists: the foreign key says so"
+    return pool_row

@@ -1,0 +1,272 @@
+"""Every change of a reservation: all members or none, one event for each, in the caller's transaction.
+
+Whoever calls has locked the pool's row first, then the reservation's; node rows are locked here, in the order of their
+ids. Exclusion constraints deadlock without that order.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy.exc import DBAPIError
+
+from muster_coordinator.clock import Moment
+from muster_coordinator.core.lifecycle.model import Move, moved
+from muster_coordinator.core.model import BindState, Reservation
+from muster_coordinator.core.placement.filters import group_value
+from muster_coordinator.core.placement.pipeline import Placed
+from muster_coordinator.core.snapshot import NodeView
+from muster_coordinator.store.engine import is_overlap
+from muster_coordinator.store.read import PoolRow, snapshot
+from muster_coordinator.store.tables import ALLOCATION, BOOKING, CLUSTER, EVENT, NODE, POOL, RESERVATION
+from muster_shared.codec import dumps
+from muster_shared.devices import mask_words
+from muster_shared.time import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Somebody else was faster: nothing was written, and these nodes refused."""
+
+    node_ids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """An event to be written with a change: its type and what it says."""
+
+    type: str
+    data: Mapping[str, Any]
+
+
+def record(
+    connection: Connection,
+    at: Moment,
+    reservation: Reservation,
+    fact: Fact,
+    move: Move | None = None,
+    **changes: object,
+) -> None:
+    """Write one change of a reservation, its event, and the state that the move leads to.
+
+    Args:
+        connection: In a transaction that holds the reservation's row.
+        at: The instant of the event.
+        reservation: As it was read in this transaction.
+        fact: What happened.
+        move: The state's move; None where the state stays and no member changes.
+        **changes: Columns of the reservation and their new values.
+
+    Raises:
+        IllegalMoveError: The state has no such move.
+    """
+    if move is not None:
+        changes["state"] = moved(reservation.state, move)
+    raised = update(RESERVATION).where(RESERVATION.c.id == reservation.id)
+    version = connection.execute(
+        raised.values(version=RESERVATION.c.version + 1, **changes).returning(RESERVATION.c.version)
+    ).scalar_one()
+    emit(connection, at, fact, subject=reservation.id, version=version, pool_id=reservation.pool_id)
+
+
+def record_node(connection: Connection, at: Moment, node_id: str, pool_id: str, fact: Fact, **changes: object) -> None:
+    """Write one change of a node and its event."""
+    raised = update(NODE).where(NODE.c.id == node_id).values(version=NODE.c.version + 1, **changes)
+    version = connection.execute(raised.returning(NODE.c.version)).scalar_one()
+    emit(connection, at, fact, subject=node_id, version=version, pool_id=pool_id)
+
+
+def emit(connection: Connection, at: Moment, fact: Fact, *, subject: str, version: int, pool_id: str | None) -> None:
+    """Write one event. Its place in the stream is given by the relay, once it is committed."""
+    connection.execute(
+        insert(EVENT).values(
+            id=at.new_id("evt"),
+            type=fact.type,
+            at_ms=at.ms,
+            pool_id=pool_id,
+            subject=subject,
+            version=version,
+            data=dumps(dict(fact.data)).decode(),
+        )
+    )
+
+
+def pool_changed(connection: Connection, pool_id: str) -> None:
+    """Raise the pool's version: whoever planned on the former one looks again."""
+    connection.execute(update(POOL).where(POOL.c.id == pool_id).values(version=POOL.c.version + 1))
+
+
+def book(
+    connection: Connection,
+    at: Moment,
+    pool_row: PoolRow,
+    reservation: Reservation,
+    members: Collection[Placed],
+    window: Window,
+    topology_value: str | None,
+) -> Lost | None:
+    """Book all members in one savepoint, or none, as the reservation's next generation.
+
+    Args:
+        connection: In a transaction that holds the pool's row.
+        at: Now.
+        pool_row: The pool, for its turnaround and its clock of silence.
+        reservation: Whose members they become; its own bookings do not stand in the way.
+        members: Nodes and atoms that a plan chose, on this or an older version of the pool.
+        window: What is booked, without the turnaround.
+        topology_value: That the plan found them to share.
+
+    Returns:
+        None when booked, else every node that refused: unsound, gone, or taken by now.
+    """
+    node_ids = sorted(member.node_id for member in members)
+    locked = select(NODE.c.id).where(NODE.c.id.in_(node_ids)).order_by(NODE.c.id).with_for_update(key_share=True)
+    connection.execute(locked).all()
+    occupied = window.occupied(pool_row.policy.turnaround_ms)
+    # Health and labels are read again in the commit: a node may have died or moved after the plan.
+    now = snapshot(connection, pool_row, at.ms, node_ids).without(reservation.id)
+    refused = {
+        member.node_id
+        for member in members
+        if not _still_fits(now.views.get(member.node_id), member, occupied, reservation.topology_key, topology_value)
+    }
+    if refused:
+        return Lost(frozenset(refused))
+    allocations, bookings = _rows(at, reservation, members, occupied)
+    try:
+        with connection.begin_nested():
+            connection.execute(insert(ALLOCATION), allocations)
+            connection.execute(insert(BOOKING), bookings)
+    except DBAPIError as error:
+        if not is_overlap(error):
+            raise
+        return Lost(frozenset(node_ids))
+    pool_changed(connection, pool_row.id)
+    return None
+
+
+def _still_fits(
+    view: NodeView | None, member: Placed, occupied: Window, topology_key: str | None, topology_value: str | None
+) -> bool:
+    if view is None or view.node.intent != "schedulable" or not view.node.reachable or view.node.leased:
+        return False
+    if topology_key is not None and group_value(view, topology_key) != topology_value:
+        return False
+    return not member.mask & ~(view.free(occupied) & ~view.held_mask)
+
+
+def _rows(
+    at: Moment, reservation: Reservation, members: Iterable[Placed], occupied: Window
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    allocations: list[dict[str, Any]] = []
+    bookings: list[dict[str, Any]] = []
+    for member in members:
+        allocation_id = at.new_id("alloc")
+        allocations.append(
+            {
+                "id": allocation_id,
+                "reservation_id": reservation.id,
+                "node_id": member.node_id,
+                "generation": reservation.generation + 1,
+                "live": True,
+                "bind_state": BindState.RESERVED,
+                "guard_armed": False,
+            }
+        )
+        bookings.extend(
+            {
+                "allocation_id": allocation_id,
+                "word": word,
+                "node_id": member.node_id,
+                "reservation_id": reservation.id,
+                "mask": bits,
+                "start_ms": occupied.start_ms,
+                "end_ms": occupied.end_ms,
+                "live": True,
+            }
+            for word, bits in mask_words(member.mask).items()
+        )
+    return allocations, bookings
+
+
+def order(connection: Connection, at: Moment, allocation_ids: Collection[str]) -> None:
+    """Put allocations into their nodes' desired state."""
+    told = update(ALLOCATION).where(ALLOCATION.c.id.in_(allocation_ids))
+    connection.execute(told.values(bind_state=BindState.BINDING, ordered_ms=at.ms, bind_reason=None))
+    nodes = select(ALLOCATION.c.node_id).where(ALLOCATION.c.id.in_(allocation_ids))
+    raise_revs(connection, connection.execute(nodes).scalars().all())
+
+
+def drop(connection: Connection, at: Moment, allocation_ids: Collection[str], *, leave_gang: bool) -> None:
+    """Take allocations out of their nodes' desired state.
+
+    What was never ordered is released at once; the rest is `unbinding` until its node confirms the revision.
+
+    Args:
+        connection: In a transaction that holds the reservation's row.
+        at: Now.
+        allocation_ids: Live members of one reservation.
+        leave_gang: They stop being members; else they stay members of an ending gang, their bookings with them.
+    """
+    rows = connection.execute(select(ALLOCATION).where(ALLOCATION.c.id.in_(allocation_ids))).mappings().all()
+    revs = raise_revs(connection, [row["node_id"] for row in rows if row["bind_state"] != BindState.RESERVED])
+    for row in rows:
+        connection.execute(
+            update(ALLOCATION)
+            .where(ALLOCATION.c.id == row["id"])
+            .values(**_dropped(row, revs, at), live=not leave_gang)
+        )
+    if leave_gang:
+        unbook(connection, allocation_ids)
+
+
+def _dropped(row: RowMapping, revs: Mapping[str, int], at: Moment) -> dict[str, Any]:
+    dropped = {"dropped_ms": at.ms, "dropped_rev": revs.get(row["node_id"])}
+    match BindState(row["bind_state"]):
+        case BindState.BINDING | BindState.BOUND:
+            return {**dropped, "bind_state": BindState.UNBINDING}
+        case BindState.RESERVED:
+            return {**dropped, "bind_state": BindState.RELEASED}
+        case _:
+            return {}
+
+
+def unbook(connection: Connection, allocation_ids: Collection[str]) -> None:
+    """End the bookings of allocations; the rows stay as history."""
+    connection.execute(update(BOOKING).where(BOOKING.c.allocation_id.in_(allocation_ids)).values(live=False))
+
+
+def leave(connection: Connection, reservation_id: str) -> None:
+    """Take every member out of the gang and end its bookings: nothing of it is exposed any more."""
+    mine = select(ALLOCATION.c.id).where(ALLOCATION.c.reservation_id == reservation_id, ALLOCATION.c.live)
+    unbook(connection, connection.execute(mine).scalars().all())
+    connection.execute(update(ALLOCATION).where(ALLOCATION.c.reservation_id == reservation_id).values(live=False))
+
+
+def raise_revs(connection: Connection, node_ids: Iterable[str]) -> dict[str, int]:
+    """Say that the desired state of these nodes has changed; return their new revisions."""
+    revs: dict[str, int] = {}
+    for node_id in sorted(set(node_ids)):  # one lock order for everybody
+        raised = update(NODE).where(NODE.c.id == node_id).values(rev=NODE.c.rev + 1).returning(NODE.c.rev)
+        revs[node_id] = connection.execute(raised).scalar_one()
+    return revs
+
+
+def publish(connection: Connection, batch: int) -> int:
+    """Give the next sequence numbers to committed events that have none; return how many.
+
+    Rows are marked, never walked by id: they may commit out of the order of their numbers. The cluster's row is the
+    relays' lock, so that replicas take turns.
+    """
+    connection.execute(select(CLUSTER.c.id).with_for_update()).all()
+    waiting = select(EVENT.c.number).where(EVENT.c.seq.is_(None)).order_by(EVENT.c.number).limit(batch)
+    numbers = connection.execute(waiting).scalars().all()
+    if not numbers:
+        return 0
+    last = connection.execute(select(EVENT.c.seq).where(EVENT.c.seq.is_not(None)).order_by(EVENT.c.seq.desc()).limit(1))
+    seq = last.scalar() or 0
+    for number in numbers:
+        seq += 1
+        connection.execute(update(EVENT).where(EVENT.c.number == number).values(seq=seq))
+    return len(numbers)

@@ -1,0 +1,272 @@
+"""Rows into the values that the core decides on. These are the only queries the planner knows."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Select, and_, or_, select
+
+from muster_coordinator.core.model import (
+    Atom,
+    BindState,
+    Booked,
+    EndReason,
+    Member,
+    Node,
+    Policy,
+    Reservation,
+    Shape,
+    State,
+)
+from muster_coordinator.core.snapshot import FOREVER_MS, Snapshot
+from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, HOLD, LEASE, NODE, POOL, RESERVATION
+from muster_shared.codec import loads
+from muster_shared.devices import WORD_BITS
+
+HELD_BY_NODE = (BindState.BINDING, BindState.BOUND, BindState.UNBINDING)
+"""Bind states in which a tenant may still reach the devices."""
+
+
+@dataclass(frozen=True, slots=True)
+class PoolRow:
+    """A pool, its policy, and the epoch of its background work (0 before there was any)."""
+
+    id: str
+    name: str
+    version: int
+    policy: Policy
+    epoch: int
+    epoch_since_ms: int
+
+
+def pool(connection: Connection, id_or_name: str, *, lock: bool = False) -> PoolRow | None:
+    """Read one pool by id or name; with `lock`, hold it until the transaction ends."""
+    wanted = select(POOL).where(or_(POOL.c.id == id_or_name, POOL.c.name == id_or_name))
+    row = connection.execute(wanted.with_for_update() if lock else wanted).mappings().first()
+    return None if row is None else _pool(connection, row)
+
+
+def pools(connection: Connection) -> list[PoolRow]:
+    """Read every pool, in the order of their ids."""
+    return [_pool(connection, row) for row in connection.execute(select(POOL).order_by(POOL.c.id)).mappings().all()]
+
+
+def policy_document(policy: Policy) -> dict[str, int]:
+    """Return every value of a policy by name."""
+    return asdict(policy)
+
+
+def _pool(connection: Connection, row: RowMapping) -> PoolRow:
+    lease = connection.execute(select(LEASE).where(LEASE.c.pool_id == row["id"])).mappings().first()
+    policy = Policy(**loads(row["policy"]))
+    epoch, since_ms = (lease["epoch"], lease["since_ms"]) if lease else (0, 0)
+    return PoolRow(row["id"], row["name"], row["version"], policy, epoch, since_ms)
+
+
+def snapshot(
+    connection: Connection, pool_row: PoolRow, now_ms: int, node_ids: Collection[str] | None = None
+) -> Snapshot:
+    """Read a pool, or some of its nodes, as the planner sees it at `now_ms`."""
+    in_pool = NODE.c.pool_id == pool_row.id
+    chosen = in_pool if node_ids is None else and_(in_pool, NODE.c.id.in_(node_ids))
+    of_chosen = select(NODE.c.id).where(chosen)
+    atoms = _grouped(
+        connection, select(ATOM).where(ATOM.c.node_id.in_(of_chosen), ATOM.c.listed).order_by(ATOM.c.number)
+    )
+    holds = _grouped(connection, select(HOLD).where(HOLD.c.node_id.in_(of_chosen)))
+    booked = _booked(connection, of_chosen, now_ms, pool_row.policy)
+    nodes = [
+        _node(row, atoms[row["id"]], holds[row["id"]], booked[row["id"]], pool_row, now_ms)
+        for row in connection.execute(select(NODE).where(chosen)).mappings()
+    ]
+    return Snapshot.of(pool_row.id, pool_row.version, nodes)
+
+
+def silent_since(last_report_ms: int | None, pool_row: PoolRow, now_ms: int) -> int | None:
+    """Return since when a node has been silent, if that is longer than its pool allows; else None.
+
+    Silence is counted from the later of its last report and the epoch's start + `reconnectGrace`: a coordinator that
+    was away for an hour moves nothing because of its own absence. Source: design, section 16.
+    """
+    if last_report_ms is None:
+        return 0
+    heard_ms = max(last_report_ms, pool_row.epoch_since_ms + pool_row.policy.reconnect_grace_ms)
+    return heard_ms if now_ms - heard_ms > pool_row.policy.unreachable_after_ms else None
+
+
+def node_labels(row: RowMapping) -> dict[str, str]:
+    """Return the labels of a node row: what its agent measured, and what people gave it."""
+    measured: dict[str, str] = loads(row["inventory"])["labels"] if row["inventory"] else {}
+    given: dict[str, str] = loads(row["operator_labels"])
+    return {**given, **measured}
+
+
+def reservation(
+    connection: Connection, reservation_id: str, *, lock: bool = False
+) -> tuple[Reservation, RowMapping] | None:
+    """Read one reservation with its live members, and its row; with `lock`, hold it until the transaction ends."""
+    wanted = select(RESERVATION).where(RESERVATION.c.id == reservation_id)
+    row = connection.execute(wanted.with_for_update() if lock else wanted).mappings().first()
+    if row is None:
+        return None
+    return as_reservation(row, _members(connection, reservation_id)), row
+
+
+def as_reservation(row: RowMapping, members: Iterable[Member] = ()) -> Reservation:
+    """Build the core's value from a row."""
+    return Reservation(
+        id=row["id"],
+        tenant_id=row["tenant_id"],
+        pool_id=row["pool_id"],
+        state=State(row["state"]),
+        shape=Shape(
+            row["kind"],
+            row["count"],
+            row["topology"],
+            row["model"],
+            row["memory_mib"],
+            tuple(sorted(loads(row["selector"]).items())),
+        ),
+        size=row["size"],
+        topology_key=row["topology_key"],
+        topology_value=row["topology_value"],
+        start_ms=row["start_ms"],
+        duration_ms=row["duration_ms"],
+        fixed_end_ms=row["fixed_end_ms"],
+        latest_start_ms=row["latest_start_ms"],
+        generation=row["generation"],
+        members=tuple(members),
+        binding_since_ms=row["binding_since_ms"],
+        end_reason=EndReason(row["end_reason"]) if row["end_reason"] else None,
+        created_ms=row["created_ms"],
+        repairing=row["repairing"],
+    )
+
+
+def masks(connection: Connection, allocation_ids: Collection[str]) -> dict[str, int]:
+    """Return the atom mask of each allocation."""
+    found: dict[str, int] = {}
+    rows = connection.execute(
+        select(BOOKING.c.allocation_id, BOOKING.c.word, BOOKING.c.mask).where(
+            BOOKING.c.allocation_id.in_(allocation_ids)
+        )
+    )
+    for allocation_id, word, bits in rows:
+        found[allocation_id] = found.get(allocation_id, 0) | mask_of(word, bits)
+    return found
+
+
+def _members(connection: Connection, reservation_id: str) -> list[Member]:
+    rows = (
+        connection.execute(
+            select(ALLOCATION)
+            .where(ALLOCATION.c.reservation_id == reservation_id, ALLOCATION.c.live)
+            .order_by(ALLOCATION.c.node_id)
+        )
+        .mappings()
+        .all()
+    )
+    own = masks(connection, [row["id"] for row in rows])
+    others = _holders(connection, {row["node_id"] for row in rows})
+    return [
+        Member(
+            allocation_id=row["id"],
+            node_id=row["node_id"],
+            mask=own[row["id"]],
+            generation=row["generation"],
+            bind=BindState(row["bind_state"]),
+            ordered_ms=row["ordered_ms"],
+            blocked=any(mask & own[row["id"]] for other, mask in others[row["node_id"]] if other != row["id"]),
+            reason=row["bind_reason"],
+        )
+        for row in rows
+    ]
+
+
+def _holders(connection: Connection, node_ids: Collection[str]) -> defaultdict[str, list[tuple[str, int]]]:
+    """Return, for each node, the allocations that may still reach devices, with their masks."""
+    rows = connection.execute(
+        select(ALLOCATION.c.id, ALLOCATION.c.node_id).where(
+            ALLOCATION.c.node_id.in_(node_ids), ALLOCATION.c.bind_state.in_(HELD_BY_NODE)
+        )
+    ).all()
+    found = masks(connection, [row.id for row in rows])
+    holders: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
+    for row in rows:
+        holders[row.node_id].append((row.id, found.get(row.id, 0)))
+    return holders
+
+
+def _booked(
+    connection: Connection, of_chosen: Select[tuple[str]], now_ms: int, policy: Policy
+) -> defaultdict[str, list[Booked]]:
+    booked: defaultdict[str, list[Booked]] = defaultdict(list)
+    live = select(BOOKING).where(BOOKING.c.node_id.in_(of_chosen), BOOKING.c.live, BOOKING.c.end_ms > now_ms)
+    for row in connection.execute(live).mappings():
+        mask = mask_of(row["word"], row["mask"])
+        booked[row["node_id"]].append(Booked(row["start_ms"], row["end_ms"], mask, row["reservation_id"]))
+    # The overrun is a hold on the atoms: it never collides with the next booking's row (design, section 16).
+    overrun = (
+        select(BOOKING.c.node_id, BOOKING.c.word, BOOKING.c.mask, BOOKING.c.reservation_id, ALLOCATION.c.dropped_ms)
+        .join(ALLOCATION, ALLOCATION.c.id == BOOKING.c.allocation_id)
+        .where(BOOKING.c.node_id.in_(of_chosen), ALLOCATION.c.bind_state == BindState.UNBINDING)
+    )
+    for row in connection.execute(overrun).mappings():
+        expected_ms = row["dropped_ms"] + policy.unbind_timeout_ms
+        until_ms = expected_ms if expected_ms > now_ms else FOREVER_MS
+        mask = mask_of(row["word"], row["mask"])
+        booked[row["node_id"]].append(Booked(0, until_ms, mask, row["reservation_id"]))
+    return booked
+
+
+def mask_of(word: int, bits: int) -> int:
+    """Return the atom mask of one booking row."""
+    return bits << (word * WORD_BITS)
+
+
+def _node(
+    row: RowMapping,
+    atom_rows: list[RowMapping],
+    hold_rows: list[RowMapping],
+    booked: list[Booked],
+    pool_row: PoolRow,
+    now_ms: int,
+) -> Node:
+    atoms = tuple(
+        Atom(atom["number"], atom["kind"], atom["device"], atom["model"], atom["memory_mib"], atom["island"])
+        for atom in atom_rows
+    )
+    return Node(
+        id=row["id"],
+        name=row["name"],
+        labels=node_labels(row),
+        atoms=atoms,
+        intent=row["intent"],
+        silent_since_ms=silent_since(row["last_report_ms"], pool_row, now_ms),
+        leased=row["leased"],
+        held=_held(atom_rows, hold_rows),
+        booked=tuple(sorted(booked, key=lambda one: (one.start_ms, one.end_ms, one.mask, one.reservation_id))),
+    )
+
+
+def _held(atom_rows: list[RowMapping], hold_rows: list[RowMapping]) -> dict[str, int]:
+    by_device: defaultdict[str, int] = defaultdict(int)
+    everything = lost = 0
+    for atom in atom_rows:
+        bit = 1 << atom["number"]
+        by_device[atom["device"]] |= bit
+        everything |= bit
+        lost |= 0 if atom["seen"] else bit
+    held = {"deviceLost": lost} if lost else {}
+    for hold in hold_rows:
+        mask = by_device[hold["device"]] if hold["device"] else everything
+        held[hold["cause"]] = held.get(hold["cause"], 0) | mask
+    return held
+
+
+def _grouped(connection: Connection, rows: Select[Any]) -> defaultdict[str, list[RowMapping]]:
+    grouped: defaultdict[str, list[RowMapping]] = defaultdict(list)
+    for row in connection.execute(rows).mappings():
+        grouped[row["node_id"]].append(row)
+    return grouped

@@ -1,0 +1,221 @@
+"""The tables. Instants are integer milliseconds UTC, amounts milli-GPU, documents JSON text written by the codec.
+
+The guard that lets no two live bookings of an atom overlap is not here: each engine has its own, in the migration.
+"""
+
+from sqlalchemy import BigInteger, CheckConstraint, Index, Integer, MetaData, Table, UniqueConstraint
+from sqlmodel import Field, SQLModel
+
+SQLModel.metadata.naming_convention = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+).naming_convention
+
+
+class Pool(SQLModel, table=True):
+    """Nodes that are booked together. `version` rises with every change that a plan could see."""
+
+    id: str = Field(primary_key=True)
+    name: str = Field(unique=True)
+    policy: str  # only what differs from the defaults
+    version: int = Field(default=0, sa_type=BigInteger)
+    created_ms: int = Field(sa_type=BigInteger)
+
+
+class Lease(SQLModel, table=True):
+    """Who runs a pool's background work. `epoch` rises with each new holder and fences the old one."""
+
+    pool_id: str = Field(primary_key=True, foreign_key="pool.id")
+    epoch: int = Field(sa_type=BigInteger)
+    holder: str
+    until_ms: int = Field(sa_type=BigInteger)
+    since_ms: int = Field(sa_type=BigInteger)  # when this epoch began
+
+
+class Cluster(SQLModel, table=True):
+    """One row: who this coordinator is, whatever replica answers."""
+
+    id: str = Field(primary_key=True)
+    created_ms: int = Field(sa_type=BigInteger)
+
+
+class Node(SQLModel, table=True):
+    """A GPU host. Three independent facts: heard from, what the operator intends, leased."""
+
+    __table_args__ = (Index("ix_node_pool_id", "pool_id"),)
+    id: str = Field(primary_key=True)
+    pool_id: str = Field(foreign_key="pool.id")
+    name: str = Field(unique=True)
+    machine_id: str = Field(unique=True)
+    token_hash: str = Field(unique=True)  # SHA-256 of the node's credential
+    intent: str = "schedulable"
+    leased: bool = False
+    silent: bool = False  # what was last announced about it; the truth is `last_report_ms` and the clock
+    operator_labels: str = "{}"
+    inventory: str | None = None  # wire.Inventory
+    inventory_hash: str | None = None
+    agent_version: str | None = None
+    boot_id: str | None = None
+    past_boots: str = "[]"  # boot ids that a late report may still carry
+    seq: int = Field(default=0, sa_type=BigInteger)  # of the newest report of this boot
+    applied_rev: int = Field(default=0, sa_type=BigInteger)
+    rev: int = Field(default=1, sa_type=BigInteger)  # of the desired state; never falls
+    version: int = 0  # of its events
+    last_report_ms: int | None = Field(default=None, sa_type=BigInteger)
+    created_ms: int = Field(sa_type=BigInteger)
+
+
+class Atom(SQLModel, table=True):
+    """The smallest bookable thing. Numbered for each node, append-only: a number is never given to another device."""
+
+    node_id: str = Field(primary_key=True, foreign_key="node.id")
+    number: int = Field(primary_key=True)
+    kind: str
+    device: str  # UUID
+    model: str
+    memory_mib: int
+    island: int
+    seen: bool  # False where the device is lost: it keeps its number
+    listed: bool = True  # False once its node no longer expects it: kept for what was booked on it
+
+
+class Hold(SQLModel, table=True):
+    """Why an atom, or a whole node, may not be booked."""
+
+    node_id: str = Field(primary_key=True, foreign_key="node.id")
+    device: str = Field(primary_key=True)  # UUID; empty for the whole node
+    cause: str = Field(primary_key=True)
+    code: int = Field(primary_key=True, sa_type=BigInteger)  # 0 where the cause has none
+    since_ms: int = Field(sa_type=BigInteger)
+    clears_by: str
+    message: str | None = None
+
+
+class Reservation(SQLModel, table=True):
+    """One tenant's request and its life."""
+
+    __table_args__ = (
+        UniqueConstraint("tenant_id", "idempotency_key"),
+        Index("ix_reservation_state_start_ms", "state", "start_ms"),
+        CheckConstraint("size >= 1", name="size"),
+        CheckConstraint("duration_ms >= 1", name="duration"),
+    )
+    id: str = Field(primary_key=True)
+    tenant_id: str
+    pool_id: str = Field(foreign_key="pool.id")
+    name: str | None = None
+    state: str
+    end_reason: str | None = None
+    condition: str | None = None  # service.bodies.Condition while pending
+    risks: str = "[]"  # at-risk reasons; empty when sound
+    request: str  # what was asked, as the API shows it
+    kind: str
+    count: int
+    topology: str
+    model: str | None = None
+    memory_mib: int
+    selector: str
+    size: int
+    topology_key: str | None = None
+    topology_value: str | None = None
+    start_ms: int = Field(sa_type=BigInteger)
+    duration_ms: int = Field(sa_type=BigInteger)
+    fixed_end_ms: int | None = Field(default=None, sa_type=BigInteger)
+    latest_start_ms: int | None = Field(default=None, sa_type=BigInteger)
+    generation: int = 0
+    version: int = 0
+    seed: int = Field(default=0, sa_type=BigInteger)
+    check_due_ms: int | None = Field(default=None, sa_type=BigInteger)
+    retry_due_ms: int | None = Field(default=None, sa_type=BigInteger)
+    repairing: bool = False
+    binding_since_ms: int | None = Field(default=None, sa_type=BigInteger)
+    activated_ms: int | None = Field(default=None, sa_type=BigInteger)
+    protected_until_ms: int | None = Field(default=None, sa_type=BigInteger)
+    ended_ms: int | None = Field(default=None, sa_type=BigInteger)
+    created_ms: int = Field(sa_type=BigInteger)
+    idempotency_key: str | None = None
+    body_hash: str  # of the request as it was sent
+
+
+class Allocation(SQLModel, table=True):
+    """One reservation on one node. `live` while it is a member of the gang; its id is never used again."""
+
+    __table_args__ = (
+        Index("ix_allocation_reservation_id", "reservation_id"),
+        Index("ix_allocation_node_id_bind_state", "node_id", "bind_state"),
+    )
+    id: str = Field(primary_key=True)
+    reservation_id: str = Field(foreign_key="reservation.id")
+    node_id: str = Field(foreign_key="node.id")
+    generation: int
+    live: bool = True
+    bind_state: str
+    bind_reason: str | None = None
+    ordered_ms: int | None = Field(default=None, sa_type=BigInteger)
+    bound_ms: int | None = Field(default=None, sa_type=BigInteger)
+    bound_boot: str | None = None
+    grant_until_ms: int | None = Field(default=None, sa_type=BigInteger)
+    guard_armed: bool = False
+    dropped_ms: int | None = Field(default=None, sa_type=BigInteger)
+    dropped_rev: int | None = Field(default=None, sa_type=BigInteger)  # the node's revision that no longer has it
+
+
+class Booking(SQLModel, table=True):
+    """An allocation's atoms on its node over `[start_ms, end_ms)`, one row for each mask word it touches.
+
+    The database refuses a live row whose mask shares a bit with an overlapping live row of the same node and word.
+    """
+
+    __table_args__ = (
+        Index("ix_booking_node_id_end_ms", "node_id", "end_ms"),
+        CheckConstraint("start_ms < end_ms", name="window"),
+        CheckConstraint("mask > 0", name="mask"),
+    )
+    allocation_id: str = Field(primary_key=True, foreign_key="allocation.id")
+    word: int = Field(primary_key=True)
+    node_id: str = Field(foreign_key="node.id")
+    reservation_id: str
+    mask: int = Field(sa_type=BigInteger)
+    start_ms: int = Field(sa_type=BigInteger)
+    end_ms: int = Field(sa_type=BigInteger)
+    live: bool = True
+
+
+class Event(SQLModel, table=True):
+    """An immutable fact, written in the transaction that made it true. `seq` is given once it is committed."""
+
+    __table_args__ = (UniqueConstraint("subject", "version"), UniqueConstraint("seq"))
+    number: int | None = Field(default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer(), "sqlite"))
+    id: str = Field(unique=True)
+    seq: int | None = Field(default=None, sa_type=BigInteger)
+    type: str
+    at_ms: int = Field(sa_type=BigInteger)
+    pool_id: str | None = None
+    subject: str
+    version: int
+    data: str
+
+
+METADATA = SQLModel.metadata
+
+
+def _table(name: str) -> Table:
+    return METADATA.tables[name]
+
+
+# The booking path speaks SQLAlchemy Core: a unit of work costs two to three times as much a commit.
+POOL = _table("pool")
+LEASE = _table("lease")
+CLUSTER = _table("cluster")
+NODE = _table("node")
+ATOM = _table("atom")
+HOLD = _table("hold")
+RESERVATION = _table("reservation")
+ALLOCATION = _table("allocation")
+BOOKING = _table("booking")
+EVENT = _table("event")
