@@ -1,0 +1,159 @@
+"""An agent's machine on a disk and a host in memory, which a test can kill at any act."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from muster_agent.core import machine
+from muster_agent.core.desired import Desired, Fence, Order
+from muster_agent.core.outcomes import after
+from muster_agent.core.records import (
+    Act,
+    Facts,
+    Forget,
+    Grant,
+    Outcome,
+    Record,
+    Revoke,
+    Save,
+    SaveFence,
+    State,
+    Verify,
+)
+from muster_agent.core.statuses import statuses
+from muster_shared.wire import AssignmentStatus
+
+HOUR_MS = 3_600_000
+
+
+class Killed(Exception):  # noqa: N818 - what happens to the process, not an error of it
+    """The process died here."""
+
+
+def order(
+    allocation_id: str = "alloc_a",
+    devices: str = "GPU-0 GPU-1",
+    *,
+    generation: int = 1,
+    start_boot_ms: int = 0,
+    end_boot_ms: int = 12 * HOUR_MS,
+    **more: object,
+) -> Order:
+    fields = {
+        "allocation_id": allocation_id,
+        "reservation_id": f"rsv_{allocation_id[-1]}",
+        "generation": generation,
+        "tenant_id": "acme",
+        "devices": tuple(devices.split()),
+        "start_boot_ms": start_boot_ms,
+        "end_boot_ms": end_boot_ms,
+        "end_unix_ms": 1_800_000_000_000 + end_boot_ms,
+    }
+    return Order(**{**fields, **more})
+
+
+def desired(rev: int, orders: Iterable[Order] = (), *, epoch: int = 1, node: str = "node_1", sent: int = 0) -> Desired:
+    return Desired(Fence("cluster_1", node, epoch, rev), {item.allocation_id: item for item in orders}, sent)
+
+
+FACTS = Facts(frozenset(f"GPU-{n}" for n in range(4)))
+
+
+@dataclass
+class World:
+    """Disk and host outlive the process; `state` is the process."""
+
+    boot_id: str = "boot-1"
+    boot_ms: int = 1_000
+    facts: Facts | None = FACTS
+    records: dict[str, Record] = field(default_factory=dict)
+    fence: Fence = field(default_factory=Fence)
+    exposed: dict[str, Record] = field(default_factory=dict)  # what a tenant can reach, by allocation id
+    fails: Callable[[Act], str | None] = lambda _act: None
+    acts: list[Act] = field(default_factory=list)
+    live: State | None = None
+
+    @property
+    def state(self) -> State:
+        if self.live is None:
+            awake = machine.awake(self.boot_id, self.records, self.fence)
+            joined = machine.joined(awake, "cluster_1", "node_1")
+            assert isinstance(joined, State)
+            self.live = joined
+        return self.live
+
+    def take(self, wanted: Desired) -> str | None:
+        taken = machine.take(self.state, wanted)
+        if isinstance(taken, str):
+            return taken
+        self.live = taken
+        return None
+
+    def step(self) -> Act | None:
+        act = machine.next_act(self.state, self.facts, self.boot_ms)
+        if act is None:
+            return None
+        self.acts.append(act)
+        trouble = self.fails(act)
+        if trouble is None:
+            self.perform(act)
+        self.live = after(self.state, act, Outcome(self.boot_ms, trouble or self._look(act)))
+        self.check()
+        return act
+
+    def settle(self, acts_max: int = 200) -> None:
+        """Act until nothing is due now."""
+        for _ in range(acts_max):
+            if self.step() is None:
+                return
+        raise AssertionError(f"no rest after {acts_max} acts, the last: {self.acts[-3:]}")
+
+    def perform(self, act: Act) -> None:
+        match act:
+            case SaveFence(fence):
+                self.fence = fence
+            case Save(record):
+                self.records[record.allocation_id] = record
+            case Forget(allocation_id):
+                self.records.pop(allocation_id, None)
+            case Grant(record):
+                self.exposed[record.allocation_id] = record
+            case Revoke(record):
+                self.exposed.pop(record.allocation_id, None)
+            case Verify():
+                pass
+
+    def _look(self, act: Act) -> str | None:
+        if isinstance(act, Verify):
+            there = self.exposed.get(act.record.allocation_id)
+            same = there is not None and there.end_unix_ms == act.record.end_unix_ms
+            return None if same else "gone or different"
+        return None
+
+    def kill(self) -> None:
+        """End the process; disk and artefacts stay."""
+        self.live = None
+
+    def reboot(self, boot_id: str, *, artefacts_stay: bool = False) -> None:
+        self.kill()
+        self.boot_id, self.boot_ms = boot_id, 500
+        if not artefacts_stay:
+            self.exposed.clear()
+
+    def statuses(self) -> list[AssignmentStatus]:
+        return statuses(self.state, self.facts, self.boot_ms)
+
+    def told(self) -> dict[str, str]:
+        """Allocation id -> bind state, as a report would say."""
+        return {status.allocation_id: status.state for status in self.statuses()}
+
+    def check(self) -> None:
+        """What must hold after every act."""
+        held: set[str] = set()
+        for record in self.exposed.values():
+            assert not held & set(record.devices), f"a device is exposed twice: {self.exposed}"
+            held |= set(record.devices)
+        told = {status.allocation_id for status in self.statuses() if status.state in {"binding", "bound", "unbinding"}}
+        assert self.exposed.keys() <= told | self._lost(), "an exposed device is missing from the report"
+
+    def _lost(self) -> set[str]:
+        return {status.allocation_id for status in self.statuses() if status.state == "lostByReboot"}
