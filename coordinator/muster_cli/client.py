@@ -180,7 +180,7 @@ class Client:
         problem = self._document(response.read())
         named = Code(problem["code"]) if problem["code"] in set(Code) else code
         errors = [(str(error["path"]), str(error["message"])) for error in problem.get("errors", ())]
-        return refused(named, str(problem["detail"]), errors, request_id)
+        return refused(named, str(problem["detail"]), errors, problem.get("requestId", request_id))
 
 
 def part(text: str) -> str:

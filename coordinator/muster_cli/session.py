@@ -51,9 +51,7 @@ class Session:
                     click.echo(item[name])
             case "table" | "wide":
                 tables = [table for table in draw(answer, wide=self.output == "wide") if table.rows]
-                if not tables:
-                    say("Nothing found.")
-                write_tables(tables)
+                write_tables(tables) if tables else say("Nothing found.")
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:

@@ -1,0 +1,311 @@
+"""`muster` for tenants, run against a coordinator that answers fixed documents."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from muster_coordinator.service import bodies
+from muster_shared.codec import decode
+from tests.support.canned import NOW_MS, Coordinator, coordinator_running, member, pending, reservation
+
+RESERVE = ("reserve", "--tenant", "acme", "--gpus", "8", "--for", "12h")
+PREVIEW = {"fits": True, "start": NOW_MS, "end": NOW_MS + 1000, "members": [member("gpu-01")], "asOf": NOW_MS}
+
+
+@pytest_asyncio.fixture
+async def coordinator() -> AsyncIterator[Coordinator]:
+    async with coordinator_running() as coordinator:
+        yield coordinator
+
+
+def test_the_canned_documents_are_documents_of_the_api() -> None:
+    for document in (reservation(), pending()):
+        decode(bodies.ReservationView, json.dumps(document))
+    decode(bodies.PreviewView, json.dumps(PREVIEW))
+
+
+def reserved(coordinator: Coordinator, document: dict[str, Any]) -> None:
+    coordinator.answer("POST /v1/reservations", document, 201)
+
+
+async def test_the_designs_example_asks_for_what_it_says(coordinator: Coordinator) -> None:
+    reserved(coordinator, reservation())
+
+    result = await coordinator.muster(
+        *("reserve", "--tenant", "acme", "--pool", "pool_01k", "--gpus", "8", "--for", "12h"),
+        *("--start", "2026-09-28T08:00:00Z", "--key", "weekly-eval", "--gang", "4", "--same", "fabric.domain"),
+        MUSTER_TOKEN="secret",
+    )
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    (asked,) = coordinator.asked
+    assert asked.headers["Idempotency-Key"] == "weekly-eval"
+    assert asked.headers["Authorization"] == "Bearer secret"
+    assert asked.body == {
+        "tenantId": "acme",
+        "poolId": "pool_01k",
+        "devices": [{"class": "gpu", "count": 8, "topology": "any"}],
+        "gang": {"size": 4, "topologyKey": "fabric.domain"},
+        "start": "2026-09-28T08:00:00Z",
+        "duration": "12h",
+    }
+    decode(bodies.ReservationRequest, json.dumps(asked.body))
+
+
+async def test_every_flag_of_a_request_arrives_in_a_request_that_the_api_accepts(coordinator: Coordinator) -> None:
+    reserved(coordinator, reservation())
+
+    await coordinator.muster(
+        *("reserve", "--gpus", "2", "--until", "+14h", "--start", "+2h", "--latest-start", "+3h", "--name", "eval 7"),
+        *("--topology", "nvlink-all", "--model", "H100", "--memory-gib", "80", "--node-selector", "rack=r7"),
+        *("--label", "team=vision", "--label", "cost=1=2"),
+        MUSTER_TENANT="umbrella",
+    )
+
+    body = coordinator.asked[0].body
+    assert body == {
+        "tenantId": "umbrella",
+        "devices": [{"class": "gpu", "count": 2, "topology": "nvlink-all", "model": "H100", "memoryGib": 80}],
+        "gang": {"size": 1},
+        "start": "+2h",
+        "end": "+14h",
+        "latestStart": "+3h",
+        "nodeSelector": {"rack": "r7"},
+        "labels": {"team": "vision", "cost": "1=2"},
+        "name": "eval 7",
+    }
+
+
+async def test_a_placed_gang_is_shown_with_its_members(coordinator: Coordinator) -> None:
+    reserved(coordinator, reservation())
+
+    result = await coordinator.muster(*RESERVE)
+
+    assert result.stdout == (
+        "ID     TENANT  STATE   GPUS  START  END     REASON\n"
+        "rsv_1  acme    placed  2x8   in 3h  in 15h  -\n"
+        "\n"
+        "NODE    BINDING   DEVICES  REASON\n"
+        "gpu-01  reserved  2        -\n"
+        "gpu-02  reserved  2        -\n"
+    )
+
+
+async def test_a_pending_reservation_is_no_failure_but_says_so_and_why(coordinator: Coordinator) -> None:
+    reserved(coordinator, pending())
+
+    result = await coordinator.muster(*RESERVE)
+
+    assert result.exit_code == 0
+    assert result.stderr.startswith("Pending: nothing is booked yet.")
+    assert result.stdout == (
+        "ID     TENANT  STATE    GPUS  START  END     REASON\n"
+        "rsv_2  acme    pending  2x8   in 3h  in 15h  doesNotFit: no gang of 2 nodes fits in one fabric.domain "
+        "(at most 1 node fits together)\n"
+        "\n"
+        "BLOCKED-BY  NODES  UNTIL\n"
+        "booked      3      in 5h\n"
+        "cordoned    1      -\n"
+    )
+
+
+async def test_the_wide_form_has_exact_times_and_names_everything(coordinator: Coordinator) -> None:
+    coordinator.answer("GET /v1/reservations/rsv_1", reservation(name="weekly"))
+
+    result = await coordinator.muster("get", "rsv_1", "-o", "wide")
+
+    assert result.stdout == (
+        "ID     TENANT  STATE   GPUS  START                 END                   "
+        "REASON  NAME    POOL    TOPOLOGY  NODES\n"
+        "rsv_1  acme    placed  2x8   2026-09-28T11:00:00Z  2026-09-28T23:00:00Z  "
+        "-       weekly  pool_1  f00d.1    gpu-01,gpu-02\n"
+        "\n"
+        "NODE    BINDING   DEVICES                    REASON\n"
+        "gpu-01  reserved  GPU-gpu-01-a GPU-gpu-01-b  -\n"
+        "gpu-02  reserved  GPU-gpu-02-a GPU-gpu-02-b  -\n"
+    )
+
+
+@pytest.mark.parametrize("document", [reservation(), pending(), reservation(unknownToThisCommand={"a": [1.5, None]})])
+async def test_json_is_the_document_of_the_api(coordinator: Coordinator, document: dict[str, Any]) -> None:
+    coordinator.answer("GET /v1/reservations/rsv_1", document)
+
+    result = await coordinator.muster("get", "rsv_1", "-o", "json")
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert json.loads(result.stdout) == document
+
+
+async def test_a_list_follows_its_pages_unless_limited(coordinator: Coordinator) -> None:
+    first, last = {"items": [reservation()], "nextCursor": "c1"}, {"items": [pending()]}
+    coordinator.answer("GET /v1/reservations", first)
+    coordinator.answer("GET /v1/reservations", last)
+
+    result = await coordinator.muster("list", "-o", "json", "--state", "pending", "--pool", "a b")
+
+    assert json.loads(result.stdout) == {"items": [reservation(), pending()]}
+    assert [asked.call for asked in coordinator.asked] == [
+        "GET /v1/reservations?poolId=a+b&state=pending",
+        "GET /v1/reservations?poolId=a+b&state=pending&cursor=c1",
+    ]
+
+
+async def test_a_limited_list_is_one_page_with_its_cursor(coordinator: Coordinator) -> None:
+    page = {"items": [reservation()], "nextCursor": "c1"}
+    coordinator.answer("GET /v1/reservations", page)
+
+    result = await coordinator.muster("list", "-o", "json", "--limit", "1")
+
+    assert json.loads(result.stdout) == page
+    assert [asked.call for asked in coordinator.asked] == ["GET /v1/reservations?limit=1"]
+
+
+REASONS = [
+    (reservation(state="ended", reason="Preempted"), "Preempted"),
+    (reservation(atRisk=["held", "unreachable"]), "at risk: held, unreachable"),
+    (
+        reservation(state="binding", members=[member("gpu-01", bindState="bound"), member("gpu-02")]),
+        "waiting for gpu-02",
+    ),
+    (
+        reservation(state="ending", members=[member("gpu-01", bindState="unbinding")]),
+        "waiting for gpu-01",
+    ),
+    (reservation(state="active"), "-"),
+]
+
+
+async def test_the_reason_of_every_state_stands_in_the_list(coordinator: Coordinator) -> None:
+    coordinator.answer("GET /v1/reservations", {"items": [document for document, _ in REASONS]})
+
+    result = await coordinator.muster("list")
+
+    header, *lines = result.stdout.splitlines()
+    column = header.index("REASON")
+    assert [line[column:] for line in lines] == [reason for _, reason in REASONS]
+
+
+async def test_an_empty_list_prints_nothing_that_a_program_could_take_for_a_row(coordinator: Coordinator) -> None:
+    coordinator.answer("GET /v1/reservations", {"items": []})
+
+    result = await coordinator.muster("list")
+
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "Nothing found.\n")
+
+
+async def test_names_alone_feed_other_commands(coordinator: Coordinator) -> None:
+    coordinator.answer("GET /v1/reservations", {"items": [reservation(), pending()]})
+
+    result = await coordinator.muster("list", "-o", "name")
+
+    assert result.stdout == "rsv_1\nrsv_2\n"
+
+
+async def test_no_name_steers_the_terminal(coordinator: Coordinator) -> None:
+    coordinator.answer("GET /v1/reservations/x", reservation(name="a\x1b[2Jb\u202ec", tenantId="[red]acme[/red]"))
+
+    result = await coordinator.muster("get", "x", "-o", "wide")
+
+    assert "a\ufffd[2Jb\ufffdc" in result.stdout
+    assert "[red]acme[/red]" in result.stdout
+
+
+@pytest.mark.parametrize("command", [(*RESERVE, "--dry-run"), ("preview", *RESERVE[1:])])
+async def test_a_preview_that_fits_shows_the_gang(coordinator: Coordinator, command: tuple[str, ...]) -> None:
+    coordinator.answer("POST /v1/capacity/preview", PREVIEW)
+
+    result = await coordinator.muster(*command)
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        "FITS  START  END    TOPOLOGY  REASON\n"
+        "yes   now    in 1s  -         -\n"
+        "\n"
+        "NODE    BINDING   DEVICES  REASON\n"
+        "gpu-01  reserved  2        -\n"
+    )
+    assert "idempotencyKey" not in coordinator.asked[0].body
+
+
+@pytest.mark.parametrize(("form", "stdout"), [("name", ""), ("table", "FITS"), ("json", "{")])
+async def test_a_preview_that_does_not_fit_ends_with_4(coordinator: Coordinator, form: str, stdout: str) -> None:
+    condition = pending()["condition"]
+    coordinator.answer("POST /v1/capacity/preview", {**PREVIEW, "fits": False, "members": [], "condition": condition})
+
+    result = await coordinator.muster("preview", *RESERVE[1:], "-o", form)
+
+    assert result.exit_code == 4
+    assert result.stdout.startswith(stdout)
+    assert result.stderr.startswith("Error: It does not fit now.\n")
+
+
+async def test_waiting_asks_until_the_state_is_reached_and_tells_how_it_changes(coordinator: Coordinator) -> None:
+    reserved(coordinator, pending(id="rsv_1"))
+    for state in ("pending", "placed", "binding", "active"):
+        coordinator.answer("GET /v1/reservations/rsv_1", reservation(state=state))
+
+    result = await coordinator.muster(*RESERVE, "--wait", "-o", "name")
+
+    assert (result.exit_code, result.stdout) == (0, "rsv_1\n")
+    assert result.stderr == "rsv_1 is pending.\nrsv_1 is placed.\nrsv_1 is binding.\nrsv_1 is active.\n"
+    assert coordinator.clock.slept == [2.0, 2.0, 2.0, 2.0]
+
+
+async def test_waiting_for_a_state_that_is_passed_already_waits_for_nothing(coordinator: Coordinator) -> None:
+    reserved(coordinator, reservation(state="active"))
+
+    result = await coordinator.muster(*RESERVE, "--wait", "placed")
+
+    assert (result.exit_code, coordinator.clock.slept) == (0, [])
+
+
+async def test_waiting_too_long_ends_with_124_and_still_tells_the_id(coordinator: Coordinator) -> None:
+    reserved(coordinator, pending(id="rsv_1"))
+    coordinator.answer("GET /v1/reservations/rsv_1", pending(id="rsv_1"))
+
+    result = await coordinator.muster(*RESERVE, "--wait", "active", "--timeout", "5s", "-o", "name")
+
+    assert (result.exit_code, result.stdout) == (124, "rsv_1\n")
+    assert coordinator.clock.slept == [2.0, 2.0, 1.0]
+
+
+async def test_waiting_for_what_has_ended_is_an_error(coordinator: Coordinator) -> None:
+    reserved(coordinator, reservation(state="ended", reason="Expired"))
+
+    result = await coordinator.muster(*RESERVE, "--wait", "-o", "name")
+
+    assert result.exit_code == 1
+    assert "Error: rsv_1 ended before it was active: Expired\n" in result.stderr
+
+
+async def test_cancel_and_release_tell_what_happened(coordinator: Coordinator) -> None:
+    coordinator.answer("POST /v1/reservations/rsv_1/cancel", reservation(state="ended", reason="Cancelled", members=[]))
+    coordinator.answer("POST /v1/reservations/rsv_1/release", reservation(state="ending"))
+
+    cancelled = await coordinator.muster("cancel", "rsv_1")
+    released = await coordinator.muster("release", "rsv_1", "-o", "name")
+
+    assert cancelled.stderr == "rsv_1 has ended: Cancelled.\n"
+    assert cancelled.stdout.splitlines()[1] == "rsv_1  acme    ended  2x8   in 3h  in 15h  Cancelled"
+    assert released.stderr == "rsv_1 is ending: its GPUs are free once every node has confirmed.\n"
+    assert released.stdout == "rsv_1\n"
+
+
+async def test_many_are_ended_only_with_a_yes(coordinator: Coordinator) -> None:
+    result = await coordinator.muster("cancel", "rsv_1", "rsv_2")
+
+    assert (result.exit_code, coordinator.asked) == (2, [])
+    assert "--yes" in result.stderr
+
+
+async def test_one_refusal_does_not_keep_the_others_from_ending(coordinator: Coordinator) -> None:
+    coordinator.refuse("POST /v1/reservations/rsv_1/cancel", 409, "CONFLICT", "Reservation has ended")
+    coordinator.answer("POST /v1/reservations/rsv_2/cancel", reservation(id="rsv_2", state="ended", reason="Cancelled"))
+
+    result = await coordinator.muster("cancel", "rsv_1", "rsv_2", "--yes", "-o", "name")
+
+    assert (result.exit_code, result.stdout) == (4, "rsv_2\n")
+    assert "Error: CONFLICT: Reservation has ended\n" in result.stderr
