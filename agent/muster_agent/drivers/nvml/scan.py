@@ -40,7 +40,7 @@ class Scanner:
             tell: Receives each fault, from another thread.
         """
         self._ready = False
-        self._uuids: dict[int, tuple[str, str]] = {}  # handle -> UUID and PCI address: what a lost GPU was
+        self._identities: dict[int, tuple[str | None, str]] = {}  # by handle: what a GPU was before it was lost
         self._fabric = FabricReader()
         self._watch = Watch(tell)
 
@@ -57,22 +57,18 @@ class Scanner:
             status, message = _TROUBLE.get(error.value, ("error", f"NVML: {error}"))
             return NodeReading(status, message=message)
         found = [self._gpu(index) for index in range(count)]
-        places = {one.reading.pci: one.links for one in found if not one.reading.lost}
-        numbers = islands(places)
+        alive = [one for one in found if one.reading.uuid and not one.reading.lost]
+        numbers = islands({one.reading.pci: one.links for one in alive if one.reading.pci})
         gpus = [replace(one.reading, island=numbers.get(one.reading.pci, 0)) for one in found]
-        lost = _lost(gpus)
-        placeless = [gpu for gpu in gpus if not gpu.pci]  # the same ones, as far as they go
-        gpus = [gpu for gpu in gpus if gpu.pci] + lost + placeless[len(lost) :]
-        alive = {one.reading.uuid: one.handle for one in found if one.reading.uuid and not one.reading.lost}
-        events = self._watch.over(alive)
-        return NodeReading("ok", tuple(gpus), driver_version=version, events=events)
+        events = self._watch.over({one.reading.uuid: one.handle for one in alive if one.reading.uuid})
+        return NodeReading("ok", _with_lost(gpus), driver_version=version, events=events)
 
     def _let_go(self) -> None:
         if self._ready:
             self._watch.stop()
             Calls().ask("nvmlShutdown")
         self._ready, self._fabric = False, FabricReader()
-        self._uuids.clear()
+        self._identities.clear()
 
     def _gpu(self, index: int) -> _Found:
         calls = Calls()
@@ -100,10 +96,9 @@ class Scanner:
 
     def _identity(self, handle: Any, calls: Calls) -> tuple[str | None, str]:  # noqa: ANN401 - an NVML handle
         uuid, place = calls.ask("nvmlDeviceGetUUID", handle), calls.ask("nvmlDeviceGetPciInfo", handle)
-        if uuid is None or place is None:
-            return self._uuids.get(address_of(handle), (None, ""))
-        identity = text_of(uuid), place_of(place)
-        self._uuids[address_of(handle)] = identity
+        known_uuid, known_pci = self._identities.get(address_of(handle), (None, ""))
+        identity = text_of(uuid) if uuid else known_uuid, place_of(place) if place else known_pci
+        self._identities[address_of(handle)] = identity
         return identity
 
 
@@ -135,16 +130,20 @@ def _pids(handle: Any, calls: Calls) -> tuple[int, ...]:  # noqa: ANN401 - an NV
     return tuple(sorted(pid for pid in told if Path(f"/proc/{pid}").exists()))
 
 
-def _lost(gpus: list[GpuReading]) -> list[GpuReading]:
-    """Make readings of the GPUs that the driver owns and NVML does not list."""
+def _with_lost(gpus: list[GpuReading]) -> tuple[GpuReading, ...]:
+    """Add the GPUs that the driver owns and NVML does not list; they are the ones that it could not place."""
     calls = Calls()
-    excluded = {  # by the operator's own wish
-        place_of(calls.ask("nvmlGetExcludedDeviceInfoByIndex", number).pciInfo)
+    told = (
+        calls.ask("nvmlGetExcludedDeviceInfoByIndex", number)
         for number in range(calls.ask("nvmlGetExcludedDeviceCount") or 0)
-    }
-    listed = {gpu.pci for gpu in gpus}
-    return [
+    )
+    excluded = {place_of(one.pciInfo) for one in told if one}  # by the operator's own wish
+    listed = excluded.union(gpu.pci for gpu in gpus)
+    lost = [
         GpuReading(None, pci, lost=True, error="NVML does not list it")
         for pci in gpus_of_the_driver()
-        if pci not in listed and pci not in excluded
+        if pci not in listed
     ]
+    placeless = [gpu for gpu in gpus if gpu.uuid is None and not gpu.pci]
+    placed = [gpu for gpu in gpus if gpu.uuid is not None or gpu.pci]
+    return (*placed, *lost, *placeless[len(lost) :])
