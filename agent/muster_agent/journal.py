@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, BinaryIO, Final, Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -51,10 +51,10 @@ class Bad:
 class Journal:
     """The state folder. One process at a time; `open` takes the lock, `close` gives it back."""
 
-    def __init__(self, folder: Path, lock_fd: int) -> None:
+    def __init__(self, folder: Path, lock: BinaryIO) -> None:
         self._folder = folder
         self._records = folder / "allocations"
-        self._lock_fd = lock_fd
+        self._lock = lock
 
     @classmethod
     def open(cls, folder: Path) -> Self:
@@ -66,24 +66,25 @@ class Journal:
         """
         records = folder / "allocations"
         records.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock_fd = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.fdopen(_private(folder / "lock", os.O_RDWR | os.O_CREAT), "r+b")
         try:
-            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            pid = os.read(lock_fd, 20).decode("ascii", "replace").strip() or "unknown"
-            os.close(lock_fd)
+            pid = lock.read(20).decode("ascii", "replace").strip() or "unknown"
+            lock.close()
             raise AlreadyRunningError(
                 f"another agent (pid {pid}) uses {folder}: stop it, or give this one a state_dir of its own"
             ) from None
-        os.ftruncate(lock_fd, 0)
-        os.pwrite(lock_fd, f"{os.getpid()}\n".encode(), 0)
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n".encode())
+        lock.flush()
         for half_written in (*folder.glob("*.tmp"), *records.glob("*.tmp")):
             half_written.unlink()
-        return cls(folder, lock_fd)
+        return cls(folder, lock)
 
     def close(self) -> None:
-        """Give the lock back. Nothing else is pending."""
-        os.close(self._lock_fd)
+        """Give the lock back; harmless when repeated. Nothing else is pending."""
+        self._lock.close()
 
     def records(self) -> dict[str, Record]:
         """Read every record, by allocation id; those that cannot be read are set aside."""
@@ -174,13 +175,16 @@ class Journal:
 
     def _replace(self, path: Path, body: bytes) -> None:
         temporary = path.with_suffix(".tmp")
-        file_fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(file_fd, "wb") as file:
+        with os.fdopen(_private(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), "wb") as file:
             file.write(body)
             file.flush()
-            os.fsync(file_fd)
+            os.fsync(file.fileno())
         temporary.replace(path)
         _sync_folder(path.parent)
+
+
+def _private(path: Path, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -1,22 +1,23 @@
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import product
+from itertools import pairwise, product
 
 import pytest
-from tests.support.agent_world import FACTS, HOUR_MS, World, desired, order
 
 from muster_agent.core import machine
-from muster_agent.core.desired import Desired, Fence
+from muster_agent.core.desired import Desired, Fence, Order
 from muster_agent.core.outcomes import BACKOFF_MS
 from muster_agent.core.records import Act, Facts, Grant, Revoke, Save, SaveFence, State, Verify
 from muster_shared.wire import Hold
+from tests.support.agent_world import FACTS, HOUR_MS, World, desired, order
 
 A, B = order("alloc_a"), order("alloc_b")
+ON_GPU_1 = Hold(device="GPU-1", cause="xid", code=48, since_ms=0, clears_by="operator")
 AFTER_BACKOFF_MS = BACKOFF_MS[-1]
 
 
-def bound(*orders, **world) -> World:
-    made = World(**world)
+def bound(*orders: Order) -> World:
+    made = World()
     assert made.take(desired(1, orders)) is None
     made.settle()
     assert set(made.told().values()) == {"bound"}
@@ -31,7 +32,7 @@ def once(kind: type[Act], state: str | None = None) -> Callable[[Act], str | Non
     left = [1]
 
     def fails(act: Act) -> str | None:
-        hit = isinstance(act, kind) and (state is None or getattr(act, "record", A).state == state)
+        hit = isinstance(act, kind) and (not isinstance(act, Save) or state in {None, act.record.state})
         if hit and left:
             left.pop()
             return "no space left on device"
@@ -43,13 +44,13 @@ def once(kind: type[Act], state: str | None = None) -> Callable[[Act], str | Non
 # --- The order of acts
 
 
-def test_intent_is_on_disk_before_a_tenant_gets_near_a_device_and_the_fence_before_both():
+def test_intent_is_on_disk_before_a_tenant_gets_near_a_device_and_the_fence_before_both() -> None:
     world = bound(A)
 
     assert names(world.acts) == ["SaveFence", "Save binding", "Grant", "Save bound"]
 
 
-def test_an_unbind_is_written_first_then_done_then_written_as_done():
+def test_an_unbind_is_written_first_then_done_then_written_as_done() -> None:
     world = bound(A)
     world.acts.clear()
 
@@ -61,7 +62,7 @@ def test_an_unbind_is_written_first_then_done_then_written_as_done():
     assert world.exposed == {}
 
 
-def test_unbinds_go_before_binds():
+def test_unbinds_go_before_binds() -> None:
     world = bound(A)
     world.acts.clear()
 
@@ -90,7 +91,8 @@ def held(world: World) -> None:
     world.facts = Facts(FACTS.devices, (Hold(device="GPU-0", cause="xid", code=79, since_ms=0, clears_by="operator"),))
 
 
-SCRIPTS: dict[str, list[Desired | Callable[[World], None]]] = {
+Script = list[Desired | Callable[[World], None]]
+SCRIPTS: dict[str, Script] = {
     "bind, unbind": [desired(1, [A]), desired(2)],
     "hand over": [desired(1, [A]), desired(2, [B])],
     "two at once": [desired(1, [A, order("alloc_c", "GPU-2")]), desired(2, [order("alloc_c", "GPU-2")])],
@@ -104,8 +106,9 @@ SCRIPTS: dict[str, list[Desired | Callable[[World], None]]] = {
 }
 
 
-def play(script, cuts: dict[int, str]) -> tuple[World, int]:
-    world, wanted, number = World(), None, 0
+def play(script: Script, cuts: dict[int, str]) -> tuple[World, int]:
+    world, number = World(), 0
+    wanted: Desired | None = None
     for step in script:
         if isinstance(step, Desired):
             wanted = step
@@ -137,7 +140,7 @@ def outcome(world: World) -> object:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_killed_at_any_two_acts_and_started_again_it_ends_the_same(name):
+def test_killed_at_any_two_acts_and_started_again_it_ends_the_same(name: str) -> None:
     script = SCRIPTS[name]
     calm, acts = play(script, {})
     moments = [(number, how) for number in range(1, acts + 4) for how in ("before", "after")]
@@ -151,7 +154,7 @@ def test_killed_at_any_two_acts_and_started_again_it_ends_the_same(name):
 # --- Same boot, other boot
 
 
-def test_a50_a_new_boot_voids_every_bind_until_it_is_dropped():
+def test_a50_a_new_boot_voids_every_bind_until_it_is_dropped() -> None:
     world = bound(A)
 
     world.reboot("boot-2")
@@ -167,7 +170,17 @@ def test_a50_a_new_boot_voids_every_bind_until_it_is_dropped():
     assert world.told() == {}
 
 
-def test_after_a_reboot_the_next_generation_binds_afresh():
+def test_the_deadline_of_another_boots_clock_says_nothing() -> None:
+    world = bound(order(end_boot_ms=60_000))
+
+    world.reboot("boot-2")
+    world.boot_ms = 70_000
+    world.settle()
+
+    assert world.told() == {"alloc_a": "lostByReboot"}
+
+
+def test_after_a_reboot_the_next_generation_binds_afresh() -> None:
     world = bound(A)
 
     world.reboot("boot-2")
@@ -178,7 +191,7 @@ def test_after_a_reboot_the_next_generation_binds_afresh():
     assert world.exposed["alloc_a"].generation == 2
 
 
-def test_artefacts_that_outlived_the_boot_are_taken_away_before_anything_is_heard():
+def test_artefacts_that_outlived_the_boot_are_taken_away_before_anything_is_heard() -> None:
     world = bound(A)
 
     world.reboot("boot-2", artefacts_stay=True)
@@ -187,7 +200,7 @@ def test_artefacts_that_outlived_the_boot_are_taken_away_before_anything_is_hear
     assert world.exposed == {}
 
 
-def test_a50_a_missing_artefact_of_the_same_boot_is_made_again_and_stays_bound():
+def test_a50_a_missing_artefact_of_the_same_boot_is_made_again_and_stays_bound() -> None:
     world = bound(A)
 
     world.kill()
@@ -198,7 +211,7 @@ def test_a50_a_missing_artefact_of_the_same_boot_is_made_again_and_stays_bound()
     assert world.told() == {"alloc_a": "bound"}
 
 
-def test_l11_after_a_start_nothing_is_bound_before_the_coordinator_has_spoken():
+def test_l11_after_a_start_nothing_is_bound_before_the_coordinator_has_spoken() -> None:
     world = World()
     world.take(desired(1, [A]))
     world.step()
@@ -212,7 +225,7 @@ def test_l11_after_a_start_nothing_is_bound_before_the_coordinator_has_spoken():
     assert not [act for act in world.acts if isinstance(act, Grant)]
 
 
-def test_l07_nothing_is_bound_before_the_first_full_reading():
+def test_l07_nothing_is_bound_before_the_first_full_reading() -> None:
     world = World(facts=None)
     world.take(desired(1, [A]))
 
@@ -227,7 +240,7 @@ def test_l07_nothing_is_bound_before_the_first_full_reading():
 # --- Fences
 
 
-def test_a51_a_late_order_of_an_old_generation_changes_nothing_also_after_a_restart():
+def test_a51_a_late_order_of_an_old_generation_changes_nothing_also_after_a_restart() -> None:
     world = bound(replace(A, generation=3))
     world.take(desired(3))
     world.settle()
@@ -243,7 +256,7 @@ def test_a51_a_late_order_of_an_old_generation_changes_nothing_also_after_a_rest
         assert world.exposed == {}
 
 
-def test_a52_the_same_order_again_and_again_binds_once():
+def test_a52_the_same_order_again_and_again_binds_once() -> None:
     world = bound(A)
     world.acts.clear()
 
@@ -257,7 +270,7 @@ def test_a52_the_same_order_again_and_again_binds_once():
     assert world.told() == {"alloc_a": "bound"}
 
 
-def test_another_cluster_is_refused_and_a_new_node_id_starts_at_revision_0():
+def test_another_cluster_is_refused_and_a_new_node_id_starts_at_revision_0() -> None:
     state = World(fence=Fence("cluster_1", "node_1", 4, 9)).state
 
     assert isinstance(machine.joined(state, "cluster_2", "node_1"), str)
@@ -266,7 +279,7 @@ def test_another_cluster_is_refused_and_a_new_node_id_starts_at_revision_0():
     assert again.fence == Fence("cluster_1", "node_2", 4, 0)
 
 
-def test_a_new_identity_keeps_what_is_bound_until_its_first_desired_state():
+def test_a_new_identity_keeps_what_is_bound_until_its_first_desired_state() -> None:
     world = bound(A)
 
     joined = machine.joined(world.state, "cluster_1", "node_2")
@@ -283,7 +296,7 @@ def test_a_new_identity_keeps_what_is_bound_until_its_first_desired_state():
 # --- Overlap and failure
 
 
-def test_a53_an_overlapping_order_is_blocked_until_the_unbind_is_done():
+def test_a53_an_overlapping_order_is_blocked_until_the_unbind_is_done() -> None:
     world = bound(A)
     world.fails = lambda act: "device busy" if isinstance(act, Revoke) else None
 
@@ -297,7 +310,7 @@ def test_a53_an_overlapping_order_is_blocked_until_the_unbind_is_done():
     assert world.told() == {"alloc_b": "bound"}
 
 
-def test_two_orders_for_one_device_never_both_bind():
+def test_two_orders_for_one_device_never_both_bind() -> None:
     world = World()
     world.take(desired(1, [A, order("alloc_b", "GPU-1 GPU-2")]))
 
@@ -307,7 +320,7 @@ def test_two_orders_for_one_device_never_both_bind():
 
 
 @pytest.mark.parametrize(("kind", "state"), [(Save, "binding"), (Grant, "binding"), (Save, "bound"), (Save, "failed")])
-def test_l23_a_step_of_the_bind_that_fails_is_undone_and_tried_again(kind, state):
+def test_l23_a_step_of_the_bind_that_fails_is_undone_and_tried_again(kind: type[Act], state: str) -> None:
     world = World(fails=once(kind, state))
     world.take(desired(1, [A]))
 
@@ -321,7 +334,7 @@ def test_l23_a_step_of_the_bind_that_fails_is_undone_and_tried_again(kind, state
     assert world.told() == {"alloc_a": "bound"}
 
 
-def test_a_bind_that_keeps_failing_is_tried_after_1_2_5_10_30_30_seconds():
+def test_a_bind_that_keeps_failing_is_tried_after_1_2_5_10_30_30_seconds() -> None:
     world = World(fails=lambda act: "broken" if isinstance(act, Grant) else None)
     world.take(desired(1, [A]))
     tried: list[int] = []
@@ -333,12 +346,12 @@ def test_a_bind_that_keeps_failing_is_tried_after_1_2_5_10_30_30_seconds():
             tried.append(world.boot_ms)
         world.boot_ms += 1_000
 
-    assert [later - sooner for sooner, later in zip(tried, tried[1:], strict=False)] == [
+    assert [later - sooner for sooner, later in pairwise(tried)] == [
         1_000, 2_000, 5_000, 10_000, 30_000, 30_000,
     ]  # fmt: skip
 
 
-def test_f26_a_full_disk_keeps_no_device_exposed_and_gives_none_away():
+def test_f26_a_full_disk_keeps_no_device_exposed_and_gives_none_away() -> None:
     world = bound(A)
     world.fails = lambda act: "no space left" if isinstance(act, Save | SaveFence) else None
 
@@ -359,12 +372,14 @@ def test_f26_a_full_disk_keeps_no_device_exposed_and_gives_none_away():
     ("facts", "reason"),
     [
         (Facts(frozenset({"GPU-0"})), "deviceMissing: GPU-1"),
-        (replace(FACTS, holds=(Hold(device="GPU-1", cause="xid", code=48, since_ms=0, clears_by="x"),)), "held: xid 48 on GPU-1"),
+        (replace(FACTS, holds=(ON_GPU_1,)), "held: xid 48 on GPU-1"),
         (replace(FACTS, holds=(Hold(cause="nvmlDown", since_ms=0, clears_by="nvmlOk"),)), "held: nvmlDown on the node"),
         (replace(FACTS, fabric_domain="c.2"), "fabricDiffers: fabric.domain is c.2, not c.1"),
     ],
 )  # fmt: skip
-def test_what_speaks_against_a_bind_is_reported_as_its_failure_and_nothing_is_granted(facts, reason):
+def test_what_speaks_against_a_bind_is_reported_as_its_failure_and_nothing_is_granted(
+    facts: Facts, reason: str
+) -> None:
     world = World(facts=facts)
     world.take(desired(1, [order(topology_key="fabric.domain", topology_value="c.1")]))
 
@@ -380,7 +395,7 @@ def test_what_speaks_against_a_bind_is_reported_as_its_failure_and_nothing_is_gr
     assert world.told() == {"alloc_a": "bound"}
 
 
-def test_an_absent_fabric_label_is_unknown_so_the_bind_waits_and_has_not_failed():
+def test_an_absent_fabric_label_is_unknown_so_the_bind_waits_and_has_not_failed() -> None:
     world = World(facts=replace(FACTS, fabric_domain=None))
     world.take(desired(1, [order(topology_key="fabric.domain", topology_value="c.1")]))
 
@@ -389,7 +404,7 @@ def test_an_absent_fabric_label_is_unknown_so_the_bind_waits_and_has_not_failed(
     assert world.told() == {"alloc_a": "blocked"}
 
 
-def test_a_hold_on_another_device_is_no_obstacle_and_one_that_comes_later_keeps_the_tenant():
+def test_a_hold_on_another_device_is_no_obstacle_and_one_that_comes_later_keeps_the_tenant() -> None:
     world = World(facts=replace(FACTS, holds=(Hold(device="GPU-3", cause="xid", since_ms=0, clears_by="x"),)))
     world.take(desired(1, [A]))
     world.settle()
@@ -401,7 +416,21 @@ def test_a_hold_on_another_device_is_no_obstacle_and_one_that_comes_later_keeps_
     assert world.told() == {"alloc_a": "bound"}
 
 
-def test_an_imex_channel_is_refused_because_this_agent_has_none():
+def test_a_hold_that_comes_between_intent_and_grant_stops_the_grant() -> None:
+    world = World()
+    world.take(desired(1, [A]))
+    world.step()
+    world.step()
+    assert world.told() == {"alloc_a": "binding"}
+
+    world.facts = replace(FACTS, holds=(ON_GPU_1,))
+    world.settle()
+
+    assert world.told() == {"alloc_a": "failed"}
+    assert not [act for act in world.acts if isinstance(act, Grant)]
+
+
+def test_an_imex_channel_is_refused_because_this_agent_has_none() -> None:
     world = World()
     world.take(desired(1, [order(imex_channel=5)]))
 
@@ -413,7 +442,7 @@ def test_an_imex_channel_is_refused_because_this_agent_has_none():
 # --- Time
 
 
-def test_start_late_nothing_is_bound_before_its_start():
+def test_start_late_nothing_is_bound_before_its_start() -> None:
     world = World()
     world.take(desired(1, [order(start_boot_ms=5_000)]))
 
@@ -426,7 +455,7 @@ def test_start_late_nothing_is_bound_before_its_start():
     assert world.told() == {"alloc_a": "bound"}
 
 
-def test_f05_without_a_coordinator_it_keeps_what_is_bound_and_lets_go_at_the_end_also_after_a_restart():
+def test_f05_without_a_coordinator_it_keeps_what_is_bound_and_lets_go_at_the_end_also_after_a_restart() -> None:
     for restarts in (False, True):
         world = bound(order(end_boot_ms=60_000))
         if restarts:
@@ -442,7 +471,7 @@ def test_f05_without_a_coordinator_it_keeps_what_is_bound_and_lets_go_at_the_end
         assert "bound" not in world.told().values()
 
 
-def test_a_grant_that_ended_is_told_as_such_while_the_order_stands():
+def test_a_grant_that_ended_is_told_as_such_while_the_order_stands() -> None:
     world = bound(order(end_boot_ms=60_000))
 
     world.boot_ms = 60_000
@@ -454,7 +483,7 @@ def test_a_grant_that_ended_is_told_as_such_while_the_order_stands():
     assert world.exposed == {}
 
 
-def test_no_back_off_stands_in_the_way_of_an_end():
+def test_no_back_off_stands_in_the_way_of_an_end() -> None:
     world = bound(order(end_boot_ms=60_000))
     world.fails = lambda act: "full" if isinstance(act, Save) and act.record.state == "bound" else None
     world.boot_ms = 59_000
@@ -469,7 +498,19 @@ def test_no_back_off_stands_in_the_way_of_an_end():
     assert world.exposed == {}
 
 
-def test_a_rolling_grant_is_renewed_by_the_same_revision():
+def test_an_extension_holds_also_where_it_cannot_be_written() -> None:
+    world = bound(order(end_boot_ms=60_000))
+    world.fails = lambda act: "full" if isinstance(act, Save) and act.record.state == "bound" else None
+    world.take(desired(2, [order(end_boot_ms=90_000)]))
+    world.settle()
+
+    world.boot_ms = 60_000
+    world.settle()
+
+    assert world.told() == {"alloc_a": "bound"}
+
+
+def test_a_rolling_grant_is_renewed_by_the_same_revision() -> None:
     world = bound(order(end_boot_ms=300_000))
 
     world.boot_ms = 200_000
@@ -482,7 +523,16 @@ def test_a_rolling_grant_is_renewed_by_the_same_revision():
     assert world.told() == {"alloc_a": "bound"}
 
 
-def test_the_jitter_of_round_trips_writes_nothing():
+def test_a_window_that_was_extended_is_told_to_the_tenant_also_where_the_grant_stays() -> None:
+    world = bound(A)
+
+    world.take(desired(2, [replace(A, end_unix_ms=A.end_unix_ms + HOUR_MS)]))
+    world.settle()
+
+    assert world.exposed["alloc_a"].end_unix_ms == A.end_unix_ms + HOUR_MS
+
+
+def test_the_jitter_of_round_trips_writes_nothing() -> None:
     world = bound(A)
     world.acts.clear()
 
@@ -493,7 +543,7 @@ def test_the_jitter_of_round_trips_writes_nothing():
     assert world.acts == []
 
 
-def test_l33_a_grant_that_vanished_is_found_within_a_minute_and_made_again():
+def test_l33_a_grant_that_vanished_is_found_within_a_minute_and_made_again() -> None:
     world = bound(A)
     world.exposed.clear()
 
@@ -506,7 +556,7 @@ def test_l33_a_grant_that_vanished_is_found_within_a_minute_and_made_again():
 # --- What is told
 
 
-def test_the_revision_counts_as_applied_once_whatever_it_dropped_is_at_least_unbinding():
+def test_the_revision_counts_as_applied_once_whatever_it_dropped_is_at_least_unbinding() -> None:
     world = bound(A)
     world.take(desired(2))
 
@@ -523,7 +573,7 @@ def test_the_revision_counts_as_applied_once_whatever_it_dropped_is_at_least_unb
     ]
 
 
-def test_a_node_that_lost_a_record_promises_nothing_and_binds_nothing():
+def test_a_node_that_lost_a_record_promises_nothing_and_binds_nothing() -> None:
     world = World()
     world.live = replace(world.state, complete=False)
     world.take(desired(4, [A]))
@@ -535,7 +585,7 @@ def test_a_node_that_lost_a_record_promises_nothing_and_binds_nothing():
     assert world.exposed == {}
 
 
-def test_a_bind_that_a_crash_cut_short_is_not_told_as_failed():
+def test_a_bind_that_a_crash_cut_short_is_not_told_as_failed() -> None:
     world = World()
     world.take(desired(1, [A]))
     for _ in range(3):
@@ -550,7 +600,7 @@ def test_a_bind_that_a_crash_cut_short_is_not_told_as_failed():
     assert all(states == {"alloc_a": "binding"} for states in told)
 
 
-def test_tombstones_are_kept_for_a_day_and_longer_while_they_are_named():
+def test_tombstones_are_kept_for_a_day_and_longer_while_they_are_named() -> None:
     world = bound(A)
     world.take(desired(2))
     world.settle()

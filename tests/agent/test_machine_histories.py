@@ -1,16 +1,17 @@
 """The machine under any history: orders that overlap or repeat, faults of disk and drivers, kills, reboots, time."""
 
 from collections import defaultdict
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.agent_world import FACTS, World, desired, order
 
 from muster_agent.core import machine
 from muster_agent.core.desired import Desired
 from muster_agent.core.outcomes import after
 from muster_agent.core.records import Act, Facts, Grant, Outcome
 from muster_shared.wire import Hold
+from tests.support.agent_world import FACTS, World, desired, order
 
 HELD = Facts(FACTS.devices, (Hold(cause="nvmlDown", since_ms=0, clears_by="nvmlOk"),))
 DEVICES = ("GPU-0", "GPU-0 GPU-1", "GPU-1 GPU-2", "GPU-3", "GPU-9")
@@ -47,7 +48,7 @@ class History:
         self.newest: defaultdict[str, int] = defaultdict(int)  # generation by allocation id
         self.wanted: Desired | None = None
 
-    def happen(self, kind: str, what: object) -> None:
+    def happen(self, kind: str, what: Any) -> None:  # noqa: ANN401 - of the kind that the event says
         world = self.world
         match kind:
             case "desired":
@@ -71,7 +72,7 @@ class History:
                 self.boots += 1
                 world.reboot(f"boot-{self.boots}", artefacts_stay=what)
 
-    def told(self, items: object, rev: int) -> Desired:
+    def told(self, items: list[tuple[str, str, int, int, int]], rev: int) -> Desired:
         now = self.world.boot_ms
         return desired(
             rev,
@@ -110,7 +111,9 @@ class History:
 
 @settings(max_examples=250, deadline=None)
 @given(st.lists(events, max_size=40))
-def test_no_device_is_exposed_twice_or_unreported_or_out_of_turn_and_whatever_is_dropped_is_released(history):
+def test_no_device_is_exposed_twice_or_unreported_or_out_of_turn_and_whatever_is_dropped_is_released(
+    history: list[tuple[str, Any]],
+) -> None:
     play = History()
 
     for kind, what in history:
@@ -129,7 +132,9 @@ def test_no_device_is_exposed_twice_or_unreported_or_out_of_turn_and_whatever_is
 
 @settings(max_examples=100, deadline=None)
 @given(st.lists(events, max_size=25), st.sampled_from(DEVICES[:4]))
-def test_whatever_happened_before_an_order_of_a_new_allocation_is_bound_once_the_faults_are_over(history, devices):
+def test_whatever_happened_before_an_order_of_a_new_allocation_is_bound_once_the_faults_are_over(
+    history: list[tuple[str, Any]], devices: str
+) -> None:
     play = History()
     for kind, what in history:
         play.happen(kind, what)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from muster_agent.core import machine
 from muster_agent.core.desired import Desired, Fence, Order
@@ -36,9 +37,9 @@ def order(
     generation: int = 1,
     start_boot_ms: int = 0,
     end_boot_ms: int = 12 * HOUR_MS,
-    **more: object,
+    **more: Any,  # noqa: ANN401 - whatever other field of Order the test cares for
 ) -> Order:
-    fields = {
+    fields: dict[str, Any] = {
         "allocation_id": allocation_id,
         "reservation_id": f"rsv_{allocation_id[-1]}",
         "generation": generation,

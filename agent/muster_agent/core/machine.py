@@ -148,7 +148,7 @@ def _roll_back(state: State, record: Record, facts: Facts | None, boot_ms: int) 
 
 
 def _go_on(state: State, record: Record, _facts: Facts | None, boot_ms: int) -> Act | None:
-    if record.state != "binding" or state.lost(record):
+    if record.state != "binding":
         return None
     match state.memory_of(record.allocation_id).progress:
         case Progress.BEGUN:

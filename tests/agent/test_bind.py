@@ -1,0 +1,193 @@
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from muster_agent.drivers.bind import BindDriver, BindError
+from muster_agent.drivers.bind.cdi import Cdi, device_minors
+from muster_agent.drivers.bind.envfile import EnvFile
+from tests.agent.test_journal import RECORD
+
+Driven = tuple[BindDriver, Path]  # and the path of its artefact
+INFORMATION = """Model: \t\t NVIDIA H100 80GB HBM3
+IRQ:   \t\t 229
+GPU UUID: \t {uuid}
+Bus Location: \t 0000:{bus}:00.0
+Device Minor: \t {minor}
+GPU Excluded:\t No
+"""
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Path:
+    """A host with two GPUs: GPU-0 is minor 4, GPU-1 is minor 0; /dev/nvidia0 has not been made."""
+    for bus, uuid, minor in (("1a", "GPU-0", 4), ("5e", "GPU-1", 0)):
+        folder = tmp_path / "proc" / f"0000:{bus}:00.0"
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(INFORMATION.format(uuid=uuid, bus=bus, minor=minor))
+    (tmp_path / "dev").mkdir()
+    for name in ("nvidia4", "nvidiactl", "nvidia-uvm"):
+        (tmp_path / "dev" / name).touch()
+    return tmp_path
+
+
+@pytest.fixture(params=["cdi", "envfile"])
+def driver(request: pytest.FixtureRequest, host: Path) -> Driven:
+    if request.param == "cdi":
+        return Cdi(host / "cdi", host / "proc", host / "dev"), host / "cdi" / "muster-alloc_a.json"
+    return EnvFile(host / "run"), host / "run" / "reservations" / "alloc_a.env"
+
+
+def test_a_grant_makes_an_artefact_that_all_may_read_and_nothing_else(driver: Driven) -> None:
+    bind, path = driver
+
+    bind.grant(RECORD)
+    bind.verify(RECORD)
+
+    assert list(path.parent.iterdir()) == [path]
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert path.parent.stat().st_mode & 0o777 == 0o755
+
+
+def test_granting_and_revoking_may_be_repeated(driver: Driven) -> None:
+    bind, path = driver
+    bind.revoke(RECORD)
+    bind.grant(RECORD)
+    bind.grant(RECORD)
+    bind.revoke(RECORD)
+    bind.revoke(RECORD)
+
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_text("{}"), lambda path: path.write_text("")])
+def test_l33_drift_is_seen_and_a_new_grant_mends_it(driver: Driven, spoil: Callable[[Path], object]) -> None:
+    bind, path = driver
+    bind.grant(RECORD)
+
+    spoil(path)
+    with pytest.raises(BindError, match="alloc_a"):
+        bind.verify(RECORD)
+
+    bind.grant(RECORD)
+    bind.verify(RECORD)
+
+
+def test_the_artefact_of_another_generation_does_not_pass(driver: Driven) -> None:
+    bind, _ = driver
+    bind.grant(RECORD)
+
+    with pytest.raises(BindError):
+        bind.verify(replace(RECORD, generation=4))
+
+
+def test_l34_no_device_is_no_grant_and_leaves_no_artefact(driver: Driven) -> None:
+    bind, path = driver
+
+    with pytest.raises(BindError, match="no device"):
+        bind.grant(replace(RECORD, devices=()))
+
+    assert not path.exists()
+
+
+def test_a_grant_that_cannot_be_written_says_where_and_a_revoke_that_cannot_says_so_too(driver: Driven) -> None:
+    bind, path = driver
+    path.mkdir(parents=True)  # something else sits there
+    (path / "x").touch()
+
+    with pytest.raises(BindError, match=str(path)):
+        bind.grant(RECORD)
+    with pytest.raises(BindError, match=str(path)):
+        bind.revoke(RECORD)
+
+
+def test_a_link_laid_in_the_way_is_not_followed(driver: Driven, tmp_path: Path) -> None:
+    bind, path = driver
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    path.parent.mkdir(parents=True)
+    path.with_name(f"{path.name}.tmp").symlink_to(victim)
+
+    with pytest.raises(BindError):
+        bind.grant(RECORD)
+
+    assert victim.read_text() == "precious"
+
+
+def test_neither_driver_takes_devices_from_a_running_tenant(driver: Driven) -> None:
+    assert not driver[0].isolates
+
+
+def test_a_cdi_spec_names_one_device_with_the_nodes_that_exist(host: Path) -> None:
+    Cdi(host / "cdi", host / "proc", host / "dev").grant(RECORD)
+
+    assert json.loads((host / "cdi" / "muster-alloc_a.json").read_text()) == {
+        "cdiVersion": "0.5.0",
+        "kind": "muster.dev/reservation",
+        "containerEdits": {
+            "env": [
+                "MUSTER_ALLOCATION=alloc_a",
+                "MUSTER_RESERVATION=rsv_a",
+                "MUSTER_GENERATION=3",
+                "MUSTER_TENANT=acme",
+            ]
+        },
+        "devices": [
+            {
+                "name": "alloc_a",
+                "containerEdits": {
+                    "env": ["NVIDIA_VISIBLE_DEVICES=void", "CUDA_VISIBLE_DEVICES=GPU-0,GPU-1"],
+                    "deviceNodes": [
+                        {"path": "/dev/nvidia4"},
+                        {"path": "/dev/nvidiactl"},
+                        {"path": "/dev/nvidia-uvm"},
+                    ],
+                },
+            }
+        ],
+    }
+
+
+def test_without_a_driver_the_spec_has_no_empty_list_of_nodes(tmp_path: Path) -> None:
+    Cdi(tmp_path, tmp_path / "no-proc", tmp_path / "no-dev").grant(RECORD)
+
+    (device,) = json.loads((tmp_path / "muster-alloc_a.json").read_text())["devices"]
+    assert "deviceNodes" not in device["containerEdits"]
+
+
+def test_no_temporary_name_is_one_that_a_runtime_would_read(host: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+    real = Path.replace
+
+    def watched(self: Path, target: Path) -> Path:
+        seen.append(self.name)
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    Cdi(host / "cdi", host / "proc", host / "dev").grant(RECORD)
+
+    assert seen
+    assert not [name for name in seen if name.endswith((".json", ".yaml"))]
+
+
+def test_minor_numbers_are_read_from_the_driver_and_odd_entries_are_passed_over(host: Path) -> None:
+    (host / "proc" / "0000:99:00.0").mkdir()
+    (host / "proc" / "0000:98:00.0").mkdir()
+    (host / "proc" / "0000:98:00.0" / "information").write_text("GPU UUID: \t GPU-9\nDevice Minor: \t ??\n")
+
+    assert device_minors(host / "proc") == {"GPU-0": 4, "GPU-1": 0}
+
+
+def test_an_environment_file_is_plain_enough_for_shells_systemd_and_podman(host: Path) -> None:
+    EnvFile(host / "run").grant(replace(RECORD, end_unix_ms=1_790_582_400_000))
+
+    assert (host / "run" / "reservations" / "alloc_a.env").read_text() == (
+        "CUDA_VISIBLE_DEVICES=GPU-0,GPU-1\n"
+        "MUSTER_ALLOCATION=alloc_a\n"
+        "MUSTER_END=2026-09-28T08:00:00Z\n"
+        "MUSTER_GENERATION=3\n"
+        "MUSTER_RESERVATION=rsv_a\n"
+        "MUSTER_TENANT=acme\n"
+    )
