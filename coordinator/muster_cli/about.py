@@ -16,12 +16,11 @@ def version() -> None:
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
-    r"""Print what teaches a shell to complete `muster` commands.
+    """Print what teaches a shell to complete `muster` commands.
 
-    \b
-    bash:  eval "$(muster completion bash)"
-    zsh:   eval "$(muster completion zsh)"
-    fish:  muster completion fish | source
+    In bash and zsh: eval "$(muster completion bash)", or zsh.
+
+    In fish: muster completion fish | source
     """
     script = get_completion_class(shell)
     assert script is not None

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from muster_cli.failures import Failure, refused, unreachable
 from muster_shared.errors import Code
 
-TIMEOUT_S: Final = 30.0
+TIMEOUT_S: Final = 30.0  # a placement in a large pool takes seconds; a person gives up soon after
 STREAM_TIMEOUT_S: Final = 60.0  # four of the stream's heartbeats
 
 _VISIBLE: Final = re.compile(r"[\x21-\x7e]+")

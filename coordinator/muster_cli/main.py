@@ -21,17 +21,13 @@ _PLACES = {
 
 @click.group(cls=LazyGroup, places=_PLACES, context_settings={"help_option_names": ["-h", "--help"]})
 def cli() -> None:
-    r"""Reserve GPUs and look after them.
+    """Reserve GPUs and look after them.
 
-    \b
-    MUSTER_URL     where the coordinator is
-    MUSTER_TOKEN   the token it knows you by
-    MUSTER_TENANT  who you ask for
-    NO_COLOR       tables without colours
+    The environment may name the coordinator (MUSTER_URL), the token it knows you by (MUSTER_TOKEN) and who you ask
+    for (MUSTER_TENANT). NO_COLOR draws tables without colours.
 
-    \b
-    Ends with 0 ok, 1 error, 2 usage, 3 not found, 4 conflict or no capacity,
-    5 not allowed, 6 coordinator unreachable, 124 waited too long.
+    Ends with 0 ok, 1 error, 2 usage, 3 not found, 4 conflict or no capacity, 5 not allowed, 6 coordinator
+    unreachable, 124 waited too long.
     """
 
 

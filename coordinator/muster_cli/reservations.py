@@ -18,7 +18,7 @@ PATH = "/v1/reservations"
 
 @click.command
 @described
-@click.option("--key", type=KEY, help="Idempotency key: the same key and request make one reservation.")
+@click.option("--key", type=KEY, metavar="KEY", help="Idempotency key: the same key and request make one reservation.")
 @click.option(
     "--wait",
     type=click.Choice(STATES),
@@ -39,13 +39,12 @@ def reserve(
     dry_run: bool,
     **flags: Any,  # noqa: ANN401 - the flags of `described`
 ) -> None:
-    r"""Reserve GPUs, now or for later.
+    """Reserve GPUs, now or for later.
 
     Each of --gang nodes gives --gpus GPUs, and all of them agree on the label --same. What cannot be placed now
     stays pending and is tried again.
 
-    \b
-    muster reserve --tenant acme --gpus 8 --gang 4 --same fabric.domain --start +2h --for 12h
+    muster reserve --tenant acme --gpus 8 --for 12h --start +2h
     """
     if timeout is not None and wait is None:
         raise click.UsageError("--timeout belongs to --wait.")
