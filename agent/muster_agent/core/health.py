@@ -191,10 +191,11 @@ def _with_action(health: Health, fault: Mark, action: int, moment: Moment) -> He
 
 def _with_gpus(health: Health, sighting: Sighting, moment: Moment) -> Health:
     names = {pci: uuid for uuid, pci in sighting.expected.items()}
-    marks = tuple(
+    named = (
         replace(mark, uuid=names[mark.pci], pci=None) if mark.pci in names and mark.uuid is None else mark
         for mark in health.marks
     )
+    marks = _with((), *named)  # one that is named now may be there by its name already
     failed = {uuid for uuid, gpu in sighting.answering.items() if gpu.remap_failed}
     raised = [*lost_conditions(sighting.missing, moment)]
     for uuid, gpu in sorted(sighting.answering.items()):
