@@ -146,13 +146,7 @@ def _gpus(config: Config, clock: Clock) -> GpuDriver:
         assert config.fake_state  # config.load has seen to both
         assert config.fake_events
         return FakeGpus(config.fake_state, config.fake_events, clock)
-    # The child needs nothing of our own settings, and a join token least of all.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(configuration.PREFIX)}
-    if config.nvml_library_dir:
-        # The loader reads it when the process starts, and only then.
-        paths = (str(config.nvml_library_dir), environment.get("LD_LIBRARY_PATH"))
-        environment["LD_LIBRARY_PATH"] = ":".join(path for path in paths if path)
-    return NvmlProcess(clock, environment)
+    return NvmlProcess(clock, config.nvml_library_dir)
 
 
 def _kernel_log(config: Config, clock: Clock) -> KernelLogReader:

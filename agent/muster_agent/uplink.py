@@ -134,7 +134,7 @@ class HttpTransport:
             raise UnreachableError(f"{method} {path}: {type(error).__name__} {error}".rstrip()) from error
         if response.status == HTTPStatus.NOT_MODIFIED:
             return None
-        if response.status != HTTPStatus.OK:
+        if response.status not in {HTTPStatus.OK, HTTPStatus.CREATED}:
             raise _refusal(method, path, response, text)
         try:
             return decode(answer, text)

@@ -109,8 +109,13 @@ class NvmlProcess:
         return self._process
 
     def _environment(self) -> dict[str, str]:
-        # systemd's socket is ours alone: a child that answers on it confuses the watchdog.
-        environment = {name: value for name, value in os.environ.items() if name != "NOTIFY_SOCKET"}
+        # systemd's socket is ours alone: a child that answers on it confuses the watchdog. Nor does the child need our
+        # settings, and a join token least of all.
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if name != "NOTIFY_SOCKET" and not name.startswith("MUSTER_AGENT_")
+        }
         if self._library_dir is not None:
             environment["LD_LIBRARY_PATH"] = str(self._library_dir)
         return environment
