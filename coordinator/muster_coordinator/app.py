@@ -23,6 +23,7 @@ from muster_coordinator.loops.every import every
 from muster_coordinator.loops.pools import PoolPass
 from muster_coordinator.loops.relay import Relay
 from muster_coordinator.loops.revs import Revs
+from muster_coordinator.loops.systemd import notify, ping_watchdog
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service.operate import prepare
 from muster_coordinator.store import migrate
@@ -67,13 +68,13 @@ async def serve(config: Config, clock: Clock) -> None:
         holder = f"{socket.gethostname()}-{os.getpid()}-{clock.moment().chance.getrandbits(32):08x}"
         pools = PoolPass(database, clock, changed, holder)
         tick_s = config.tick_ms / 1000
-        for name, run_once in (
-            ("revs", revs.run_once),
-            ("pools", pools.run_once),
-            ("relay", Relay(database, published).run_once),
-        ):
-            task = asyncio.create_task(every(run_once, tick_s, changed, name), name=name)
-            stack.push_async_callback(_cancelled, task)
+        rounds = {"revs": revs.run_once, "pools": pools.run_once, "relay": Relay(database, published).run_once}
+        loops = [
+            asyncio.create_task(every(run_once, tick_s, changed, name), name=name) for name, run_once in rounds.items()
+        ]
+        loops.append(asyncio.create_task(ping_watchdog(), name="watchdog"))
+        for loop in loops:
+            stack.push_async_callback(_cancelled, loop)
         app = build_app(OPERATIONS, services, authorizer(database, config.api_token), _log)
         runner = runner_of(app)
         await runner.setup()
@@ -82,16 +83,22 @@ async def serve(config: Config, clock: Clock) -> None:
         site = web.TCPSite(runner, config.listen_host, config.listen_port, backlog=4096)
         await site.start()
         _log.info("serving", url=_url(config, runner), database=_shown(config), holder=holder)
-        await _until_signal()
+        notify("READY=1")
+        await _until_signal(loops)
+        notify("STOPPING=1")
         _log.info("stopping")
 
 
-async def _until_signal() -> None:
+async def _until_signal(loops: list[asyncio.Task[None]]) -> None:
+    """Return on SIGTERM or SIGINT. A loop that failed takes the process with it: half a coordinator looks healthy."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await stop.wait()
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    stopped = asyncio.create_task(stop.wait(), name="signal")
+    done, _ = await asyncio.wait({stopped, *loops}, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    for task in done - {stopped}:
+        task.result()
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:
