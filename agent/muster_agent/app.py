@@ -80,20 +80,28 @@ async def _until_told(config: Config, journal: Journal, host: HostReading, notif
     assert serving is not None  # asyncio.run runs us in one
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, serving.cancel)
-    await serve(config, journal, host, notifier, SystemClock())
+    clock = SystemClock()
+    gpus = _gpus(config, clock)
+    try:
+        await serve(config, journal, host, gpus, notifier, clock)
+    finally:
+        await gpus.close()
 
 
-async def serve(config: Config, journal: Journal, host: HostReading, notifier: Notifier, clock: Clock) -> None:
+async def serve(
+    config: Config, journal: Journal, host: HostReading, gpus: GpuDriver, notifier: Notifier, clock: Clock
+) -> None:
     """Run one agent until cancelled.
 
     Args:
         config: Checked.
         journal: Open; closed by the caller.
         host: Read once: none of it changes within a boot.
+        gpus: The GPU driver; closed by the caller.
         notifier: Where systemd listens, if it does.
         clock: Time and chance.
     """
-    gpus, kernel_log = _gpus(config, clock), _kernel_log(config, clock)
+    kernel_log = KernelLogReader(config.kernel_log, clock, any_facility=config.kernel_log_any_facility)
     records, fence = journal.records(), journal.fence()
     complete = not any(bad.binding for bad in journal.bad())
     senses = Senses(host, journal, clock)
@@ -138,7 +146,6 @@ async def serve(config: Config, journal: Journal, host: HostReading, notifier: N
             await agent.run(Uplink(transport, clock, registration, accept, credential))
     finally:
         kernel_log.close()
-        await gpus.close()
 
 
 def _gpus(config: Config, clock: Clock) -> GpuDriver:
@@ -147,10 +154,6 @@ def _gpus(config: Config, clock: Clock) -> GpuDriver:
         assert config.fake_events
         return FakeGpus(config.fake_state, config.fake_events, clock)
     return NvmlProcess(clock, config.nvml_library_dir)
-
-
-def _kernel_log(config: Config, clock: Clock) -> KernelLogReader:
-    return KernelLogReader(config.kernel_log, clock, any_facility=config.kernel_log_any_facility)
 
 
 def _bind_drivers(config: Config) -> tuple[BindDriver, ...]:

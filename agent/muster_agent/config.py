@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Final, Literal
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from muster_agent.drivers.host import BOOT_ID, MACHINE_ID
 from muster_agent.drivers.kmsg import KMSG
@@ -33,7 +33,7 @@ def _web_address(value: str) -> str:
     return value
 
 
-Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]
+Milliseconds = Annotated[int, Field(ge=1), BeforeValidator(_duration_ms)]
 
 
 @dataclass(frozen=True, slots=True)
