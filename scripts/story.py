@@ -37,10 +37,12 @@ class Story:
         self._color = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
     def title(self, text: str) -> None:
+        """Begin a step."""
         self._step += 1
         print(f"\n{self._styled('1', f'{self._step}. {text}')}", flush=True)
 
     def say(self, text: str) -> None:
+        """Explain what is seen."""
         print(f"   {text}", flush=True)
 
     def wait(self, what: str, condition: Callable[[], Any], timeout_s: float = STEP_S) -> Any:
@@ -57,7 +59,11 @@ class Story:
         print(f"   {self._styled('36', '$ muster ' + ' '.join(arguments))}", flush=True)
         environment = {**os.environ, "MUSTER_URL": self.fleet.url, "COLUMNS": "140"}
         ran = subprocess.run(
-            [sys.executable, "-m", "muster_cli", *arguments], env=environment, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "muster_cli", *arguments],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
         )
         for line in (ran.stdout + ran.stderr).splitlines():
             print(f"     {line}", flush=True)

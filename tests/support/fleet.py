@@ -214,7 +214,7 @@ class Fleet:
         return self.call("GET", path)
 
     def post(self, path: str, body: object = None) -> Any:
-        return self.call("POST", path, {} if body is None else body)
+        return self.call("POST", path, body)
 
     def call(self, method: str, path: str, body: object = None) -> Any:
         """Ask the coordinator.
