@@ -54,15 +54,15 @@ class RefusedError(UplinkError):
 class Transport(Protocol):
     """One attempt at each call. Raises an `UplinkError` of the kind that fits, and nothing else."""
 
-    async def register(self, registration: Registration) -> Credential:
+    async def register(self, registration: Registration, /) -> Credential:
         """Join, or join again."""
         ...
 
-    async def report(self, credential: Credential, report: Report) -> ReportAnswer:
+    async def report(self, credential: Credential, report: Report, /) -> ReportAnswer:
         """Tell the whole truth of the node."""
         ...
 
-    async def desired(self, credential: Credential, rev: int, wait_ms: int) -> DesiredState | None:
+    async def desired(self, credential: Credential, rev: int, wait_ms: int, /) -> DesiredState | None:
         """Ask for a desired state above `rev`, waiting up to `wait_ms` for one; None if there was none."""
         ...
 
@@ -91,16 +91,16 @@ class HttpTransport:
         self._nodes = f"{url.rstrip('/')}/v1/nodes"
         self._join_token = join_token
 
-    async def register(self, registration: Registration) -> Credential:
+    async def register(self, registration: Registration, /) -> Credential:
         """POST /v1/nodes/register."""
         return _present(await self._call("POST", "/register", self._join_token, Credential, encode(registration)))
 
-    async def report(self, credential: Credential, report: Report) -> ReportAnswer:
+    async def report(self, credential: Credential, report: Report, /) -> ReportAnswer:
         """POST /v1/nodes/{id}/report."""
         path = f"/{credential.node_id}/report"
         return _present(await self._call("POST", path, credential.token, ReportAnswer, encode(report)))
 
-    async def desired(self, credential: Credential, rev: int, wait_ms: int) -> DesiredState | None:
+    async def desired(self, credential: Credential, rev: int, wait_ms: int, /) -> DesiredState | None:
         """GET /v1/nodes/{id}/desired: 200 with a state above `rev`, or 304."""
         path = f"/{credential.node_id}/desired?rev={rev}&wait={format_duration(wait_ms)}"
         return await self._call("GET", path, credential.token, DesiredState, wait_s=wait_ms / 1_000)

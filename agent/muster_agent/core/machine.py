@@ -167,7 +167,7 @@ def _care(state: State, record: Record, _facts: Facts | None, boot_ms: int) -> A
     ):
         return Save(replace(record, end_boot_ms=order.end_boot_ms, end_unix_ms=order.end_unix_ms))
     memory = state.memory_of(record.allocation_id)
-    if memory.progress is Progress.TROUBLED:
+    if memory.progress in {Progress.TROUBLED, Progress.BEGUN}:
         return Grant(record)
     stale = memory.progress is not Progress.SOUND or boot_ms - memory.at_boot_ms >= VERIFY_EVERY_MS
     return Verify(record) if stale else None

@@ -46,10 +46,10 @@ def _after_save(state: State, record: Record, outcome: Outcome) -> State:
     records = {**state.records, record.allocation_id: record}
     before = state.memory_of(record.allocation_id).progress
     match record.state:
-        case "binding":
-            memory = Memory(Progress.BEGUN)
         case "bound" if before is Progress.GRANTED:
             memory = Memory(Progress.SOUND, at_boot_ms=outcome.boot_ms)
+        case "binding" | "bound":
+            memory = Memory(Progress.BEGUN)
         case _:
             memory = Memory()
     return _with_memory(replace(state, records=records), record.allocation_id, memory)

@@ -40,7 +40,7 @@ class Progress(Enum):
     """How far this process came with a record since its last write. A crash forgets it, and that is safe."""
 
     UNTOUCHED = "untouched"  # read from disk: nobody has looked at its artefacts
-    BEGUN = "begun"  # this process wrote `binding` and may grant
+    BEGUN = "begun"  # this process wrote the record and has yet to grant what it says
     GRANTED = "granted"  # granted and read back, not yet written
     SOUND = "sound"  # bound, artefacts seen as they should be
     TROUBLED = "troubled"  # the last grant or look went wrong

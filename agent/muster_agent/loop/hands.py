@@ -33,8 +33,10 @@ class Hands:
             self._do(act)
         except (BindError, OSError) as error:
             trouble = str(error)
-        level = _log.warning if trouble else _log.info
-        level("act", act=type(act).__name__, trouble=trouble, **_subject(act))
+        if trouble:
+            _log.warning("act failed", act=type(act).__name__, trouble=trouble, **_subject(act))
+        elif not isinstance(act, Verify):  # a look that found all well, each minute, tells nobody anything
+            _log.info("act", act=type(act).__name__, **_subject(act))
         return Outcome(self._clock.boot_ms(), trouble)
 
     def _do(self, act: Act) -> None:
