@@ -45,7 +45,7 @@ class Scene:
     def at(self, ms: int = 0) -> Moment:
         return Moment(START + ms, self.chance)
 
-    async def set(self) -> None:
+    async def build(self) -> None:
         await self.database.write(migrate.upgrade)
         await self.database.write(operate.prepare, self.at(), "default", {})
         for name in NODES:
@@ -128,7 +128,7 @@ async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         url = request.getfixturevalue("postgres_url")
     database = Database(url)
     scene = Scene(database)
-    await scene.set()
+    await scene.build()
     yield scene
     await database.close()
 

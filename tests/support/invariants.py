@@ -1,0 +1,278 @@
+"""What must hold after every commit, by plain SQL and short Python that share nothing with the planner they judge.
+
+A sentence begins with the number of its invariant. Source: reliability facts, section 2; design, section 15.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import combinations
+
+from sqlalchemy import Connection
+
+from tests.support.story import Story
+from tests.support.truth import Truth
+
+HELD = frozenset({"binding", "bound", "unbinding"})  # a tenant may reach the devices
+EARLY_MS = 1_000  # an exposure may begin so much before the start ...
+LATE_MS = 2_000  # ... and end so much after its grant, or after its agent woke up
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One allocation with one mask word of its booking."""
+
+    id: str
+    reservation_id: str
+    node_id: str
+    generation: int
+    live: bool
+    bind: str
+    ordered_ms: int | None
+    bound_ms: int | None
+    bound_boot: str | None
+    grant_until_ms: int | None
+    word: int | None
+    mask: int | None
+    start_ms: int | None
+    end_ms: int | None
+    booked: bool | None  # 0 or 1 on SQLite
+    booked_node: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Res:
+    """One reservation."""
+
+    id: str
+    pool_id: str
+    state: str
+    size: int
+    count: int
+    topology_key: str | None
+    topology_value: str | None
+    start_ms: int
+    duration_ms: int
+    generation: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """The rows that can matter: reservations that have not ended, allocations with anything left of them."""
+
+    reservations: Mapping[str, Res]
+    rows: tuple[Row, ...]
+    nodes: Mapping[str, tuple[str, set[str], int, int]]  # pool, boots ever reported, version, mask of its atoms
+
+    @classmethod
+    def of(cls, connection: Connection) -> "Picture":
+        """Read the database."""
+        rows = connection.exec_driver_sql(
+            "SELECT a.id, a.reservation_id, a.node_id, a.generation, a.live, a.bind_state, a.ordered_ms, a.bound_ms, "
+            "a.bound_boot, a.grant_until_ms, b.word, b.mask, b.start_ms, b.end_ms, b.live, b.node_id "
+            "FROM allocation a LEFT JOIN booking b ON b.allocation_id = a.id "
+            "WHERE a.live OR b.live OR a.bind_state IN ('binding', 'bound', 'unbinding') ORDER BY a.id, b.word"
+        )
+        found = connection.exec_driver_sql(
+            "SELECT id, pool_id, state, size, count, topology_key, topology_value, start_ms, duration_ms, generation, "
+            "version FROM reservation WHERE state <> 'ended' OR id IN (SELECT reservation_id FROM allocation "
+            "WHERE live OR bind_state IN ('binding', 'bound', 'unbinding')) ORDER BY id"
+        )
+        atoms: defaultdict[str, int] = defaultdict(int)
+        for node_id, number in connection.exec_driver_sql("SELECT node_id, number FROM atom"):
+            atoms[node_id] |= 1 << number
+        nodes = {
+            row[0]: (row[1], {row[2], *json.loads(row[3])}, row[4], atoms[row[0]])
+            for row in connection.exec_driver_sql("SELECT id, pool_id, boot_id, past_boots, version FROM node")
+        }
+        return cls({row[0]: Res(*row) for row in found}, tuple(Row(*row) for row in rows), nodes)
+
+
+@dataclass(slots=True)
+class Watch:
+    """Checks commit after commit, remembering what it saw: a check costs what is alive, not what ever was."""
+
+    truth: Truth | None = None
+    story: Story = field(default_factory=Story)
+    generations: dict[str, int] = field(default_factory=dict)
+    members: set[str] = field(default_factory=set)  # allocations that were seen before
+
+    def check(self, connection: Connection, now_ms: int) -> list[str]:
+        """Return what is violated now; empty when all is well."""
+        picture = Picture.of(connection)
+        self.story.read(connection)
+        return [
+            *self.story.faults,
+            *self.story.differences({one.id: (one.state, one.version) for one in picture.reservations.values()}),
+            *self.story.vanished(picture.reservations.keys()),
+            *self.story.differences({key: (None, node[2]) for key, node in picture.nodes.items()}),
+            *_bookings(picture),
+            *_gangs(picture),
+            *_activity(picture),
+            *self._generations(picture),
+            *self._topology(connection, picture),
+            *(_truths(connection, picture, self.truth, now_ms) if self.truth else ()),
+        ]
+
+    def _generations(self, picture: Picture) -> Iterator[str]:
+        for one in picture.reservations.values():
+            if one.generation < self.generations.get(one.id, 0):
+                yield f"I16 {one.id}: its generation fell to {one.generation}"
+            self.generations[one.id] = one.generation
+
+    def _topology(self, connection: Connection, picture: Picture) -> Iterator[str]:
+        """A member joins on a node that shows the recorded value in the very transaction that books it."""
+        fresh = {row.id: row for row in picture.rows if row.live and row.id not in self.members}
+        self.members |= fresh.keys()
+        keyed = [row for row in fresh.values() if _key(picture, row) is not None]
+        if not keyed:
+            return
+        labels = {
+            node_id: {**json.loads(given), **(json.loads(inventory)["labels"] if inventory else {})}
+            for node_id, given, inventory in connection.exec_driver_sql(
+                "SELECT id, operator_labels, inventory FROM node"
+            )
+        }
+        for row in keyed:
+            res = picture.reservations[row.reservation_id]
+            shown = labels[row.node_id].get(res.topology_key)
+            if shown != res.topology_value:
+                yield f"I02 {row.id} joined {res.id} on {row.node_id}, which shows {shown}, not {res.topology_value}"
+
+
+def check(connection: Connection, now_ms: int, truth: Truth | None = None) -> list[str]:
+    """Check a whole database from scratch, on either engine.
+
+    Args:
+        connection: In a transaction, or outside any; nothing is written.
+        now_ms: The coordinator's clock.
+        truth: What drivers really did, where somebody kept it.
+    """
+    watch = Watch(truth)
+    # Labels may have moved since the members joined: only a watch from the beginning can tell.
+    watch.members = {row[0] for row in connection.exec_driver_sql("SELECT id FROM allocation")}
+    return watch.check(connection, now_ms)
+
+
+def _key(picture: Picture, row: Row) -> str | None:
+    res = picture.reservations.get(row.reservation_id)
+    return res.topology_key if res else None
+
+
+def _bookings(picture: Picture) -> Iterator[str]:
+    by_word: defaultdict[tuple[str, int], list[Row]] = defaultdict(list)
+    for row in picture.rows:
+        if row.live and not row.booked:
+            yield f"I02 {row.id} is a member without a live booking"
+        if row.booked and not row.live:
+            yield f"I03 {row.id} is no member and has a live booking"
+        if row.word is None:
+            continue
+        by_word[row.node_id, row.word].append(row)
+        if row.booked_node != row.node_id:
+            yield f"I05 {row.id} is on {row.node_id} and booked on {row.booked_node}"
+        if (_mask(row) << (63 * row.word)) & ~picture.nodes[row.node_id][3]:
+            yield f"I05 {row.id} books atoms that {row.node_id} never had"
+    for rows in by_word.values():
+        for one, other in combinations(rows, 2):
+            if one.id != other.id and _mask(one) & _mask(other):
+                yield from _shared(one, other)
+
+
+def _shared(one: Row, other: Row) -> Iterator[str]:
+    if one.booked and other.booked and _from(one) < _to(other) and _from(other) < _to(one):
+        yield f"I01 {one.id} and {other.id} book the same atom of {one.node_id} at one time"
+    if one.bind in HELD and other.bind in HELD:
+        yield f"I09 {one.id} and {other.id} are both told of the same atom of {one.node_id}"
+
+
+def _mask(row: Row) -> int:
+    return row.mask or 0
+
+
+def _from(row: Row) -> int:
+    return row.start_ms or 0
+
+
+def _to(row: Row) -> int:
+    return row.end_ms or 0
+
+
+def _gangs(picture: Picture) -> Iterator[str]:
+    members: defaultdict[str, dict[str, list[Row]]] = defaultdict(dict)
+    for row in picture.rows:
+        if row.live:
+            members[row.reservation_id].setdefault(row.id, []).append(row)
+    for res in picture.reservations.values():
+        gang = members[res.id]
+        if res.state in {"pending", "ended"}:
+            if gang:
+                yield f"I03 {res.id} is {res.state} and has {len(gang)} members"
+            continue
+        nodes = {rows[0].node_id for rows in gang.values()}
+        if len(gang) != res.size or len(nodes) != res.size:
+            yield f"I02 {res.id} is {res.state} with {len(gang)} members on {len(nodes)} nodes, not {res.size}"
+        if (res.topology_key is None) != (res.topology_value is None):
+            yield f"I02 {res.id} has the topology value {res.topology_value} for the key {res.topology_key}"
+        yield from _members(picture, res, gang)
+
+
+def _members(picture: Picture, res: Res, gang: Mapping[str, list[Row]]) -> Iterator[str]:
+    ends = {_to(row) for rows in gang.values() for row in rows}
+    if len(ends) > 1 or any(end < res.start_ms + res.duration_ms for end in ends):
+        yield f"I02 {res.id}: its members do not share one window"
+    for rows in gang.values():
+        row = rows[0]
+        if sum(_mask(one).bit_count() for one in rows) != res.count:
+            yield f"I02 {row.id} does not give the {res.count} devices of {res.id}"
+        if not 1 <= row.generation <= res.generation:
+            yield f"I16 {row.id} is of generation {row.generation}, {res.id} of {res.generation}"
+        if picture.nodes[row.node_id][0] != res.pool_id:
+            yield f"I06 {row.id} is on {row.node_id}, outside the pool of {res.id}"
+
+
+def _activity(picture: Picture) -> Iterator[str]:
+    for row in picture.rows:
+        res = picture.reservations.get(row.reservation_id)
+        if res is None or not row.live:
+            continue
+        if row.bind in {"binding", "bound"} and (row.ordered_ms is None or row.ordered_ms < res.start_ms):
+            yield f"I04 {row.id} was told to bind before the start of {res.id}"
+        if res.state != "active":
+            continue
+        if row.bind not in {"bound", "lost"} or row.bound_ms is None or row.bound_ms < res.start_ms:
+            yield f"I04 {res.id} is active, and {row.id} is {row.bind}"
+        elif row.bound_boot not in picture.nodes[row.node_id][1]:
+            yield f"I04 {row.id} is bound in a boot that {row.node_id} never reported"
+
+
+def _truths(connection: Connection, picture: Picture, truth: Truth, now_ms: int) -> Iterator[str]:
+    yield from truth.faults
+    rows = {row.id: row for row in picture.rows}
+    for row in picture.rows:
+        res = picture.reservations.get(row.reservation_id)
+        is_active = res is not None and res.state == "active" and row.live and row.bind == "bound"
+        if is_active and (row.id, row.bound_boot) not in truth.bound:
+            yield f"I04 {row.reservation_id} is active, and {row.id} was never bound in {row.bound_boot}"
+    for exposure in truth.open.values():
+        told = rows.get(exposure.allocation_id)
+        if told is None or told.bind not in HELD:
+            state = told.bind if told else _bind_state(connection, exposure.allocation_id)
+            if state != "fenced":
+                yield f"I09 {exposure.allocation_id} is {state}, and {exposure.node_id} exposes it"
+            continue
+        start_ms = picture.reservations[told.reservation_id].start_ms
+        if exposure.from_ms < start_ms - EARLY_MS:
+            yield f"I08 {told.id} was exposed {start_ms - exposure.from_ms} ms before its start"
+        awake_ms = truth.awake_since_ms.get(exposure.node_id)
+        if told.grant_until_ms is None:
+            yield f"I08 {told.id} is exposed without a grant"
+        elif awake_ms is not None and now_ms > max(told.grant_until_ms, awake_ms) + LATE_MS:
+            yield f"I08 {told.id} is exposed {now_ms - told.grant_until_ms} ms past its grant"
+
+
+def _bind_state(connection: Connection, allocation_id: str) -> str:
+    found = connection.exec_driver_sql(f"SELECT bind_state FROM allocation WHERE id = '{allocation_id}'").scalar()
+    return "unknown" if found is None else str(found)
