@@ -93,7 +93,11 @@ class HttpTransport:
 
     async def register(self, registration: Registration, /) -> Credential:
         """POST /v1/nodes/register."""
-        return _present(await self._call("POST", "/register", self._join_token, Credential, encode(registration)))
+        try:
+            return _present(await self._call("POST", "/register", self._join_token, Credential, encode(registration)))
+        except IdentityUnknownError as error:
+            # No identity is asked for here: it is the join token, or the pool, that is unknown.
+            raise RefusedError(str(error), error.retry_after_ms) from None
 
     async def report(self, credential: Credential, report: Report, /) -> ReportAnswer:
         """POST /v1/nodes/{id}/report."""

@@ -256,6 +256,20 @@ def test_a51_a_late_order_of_an_old_generation_changes_nothing_also_after_a_rest
         assert world.exposed == {}
 
 
+def test_a51_also_a_generation_that_only_failed_keeps_the_older_ones_out() -> None:
+    world = World(fails=lambda act: "broken" if isinstance(act, Grant) else None)
+    world.take(desired(1, [replace(A, generation=3)]))
+    world.settle()
+    world.take(desired(2))
+    world.settle()
+
+    world.fails = lambda _act: None
+    world.take(desired(3, [replace(A, generation=2)]))
+    world.settle()
+
+    assert [(status.state, status.reason) for status in world.statuses()] == [("failed", "superseded")]
+
+
 def test_a52_the_same_order_again_and_again_binds_once() -> None:
     world = bound(A)
     world.acts.clear()

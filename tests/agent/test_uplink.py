@@ -104,6 +104,16 @@ async def test_a19_a_refused_registration_is_tried_slowly_until_somebody_mends_i
     assert min(clock.slept) > 59_000
 
 
+@pytest.mark.parametrize("status", [(401, "UNAUTHENTICATED"), (404, "NOT_FOUND"), (409, "CONFLICT")])
+async def test_a_join_token_pool_or_name_that_is_refused_needs_a_person(
+    stand_in: StandIn, transport: HttpTransport, status: tuple[int, str]
+) -> None:
+    stand_in.instead["register"] = [lambda: problem(*status, "no")]
+
+    with pytest.raises(RefusedError):
+        await transport.register(REGISTRATION)
+
+
 async def test_f35_another_cluster_is_not_accepted(stand_in: StandIn, transport: HttpTransport) -> None:
     answers = iter(["this node belongs to another cluster", None])
     clock = HastyClock()

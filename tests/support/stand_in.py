@@ -80,7 +80,7 @@ class StandIn:
         credential = Credential(
             cluster_id=self.cluster_id, node_id=self.node_id, token=self.token, heartbeat_ms=HEARTBEAT_MS
         )
-        return web.Response(body=encode(credential), content_type="application/json")
+        return web.Response(body=encode(credential), content_type="application/json", status=201)
 
     async def _report(self, request: web.Request) -> web.StreamResponse:
         report = decode(Report, await request.read())
