@@ -629,3 +629,19 @@ def test_tombstones_are_kept_for_a_day_and_longer_while_they_are_named() -> None
     world.take(desired(4))
     world.settle()
     assert world.records == {}
+
+
+def test_the_age_of_a_tombstone_of_another_boot_is_counted_from_this_boot() -> None:
+    world = World(boot_ms=100 * HOUR_MS)
+    world.take(desired(1, [order(end_boot_ms=200 * HOUR_MS)]))
+    world.settle()
+    world.take(desired(2))
+    world.settle()
+
+    world.reboot("boot-2")
+    world.boot_ms = 24 * HOUR_MS - 1
+    world.settle()
+    assert world.records.keys() == {"alloc_a"}
+    world.boot_ms += 1
+    world.settle()
+    assert world.records == {}
