@@ -23,11 +23,11 @@ _RECORD: Final = re.compile(r"(\d{1,6}),(\d{1,20}),(\d{1,20}),[^;]*;(.*)", re.DO
 _ESCAPE: Final = re.compile(r"\\x([0-9a-f]{2})")
 # Messages are matched from their first letter: a later part may be the name of a tenant's program.
 _XID: Final = re.compile(
-    r"NVRM: Xid \(PCI:([0-9a-f:.]+)(?: GPU-I:(\d{1,4}))?(?: GPU-CI:(\d{1,4}))?\): (\d{1,6})(?:, (.*))?", re.DOTALL
+    r"NVRM: Xid \(PCI:([0-9A-Fa-f:.]+)(?: GPU-I:(\d{1,4}))?(?: GPU-CI:(\d{1,4}))?\): (\d{1,6})(?:, (.*))?", re.DOTALL
 )
-_PLACE: Final = re.compile(r"NVRM: GPU at PCI:([0-9a-f:.]+): (GPU-[0-9a-f-]{4,76})")
-_GONE: Final = re.compile(r"NVRM: GPU ([0-9a-f:.]+): GPU has fallen off the bus")
-_GONE_FIRST: Final = re.compile(r"NVRM: The NVIDIA GPU ([0-9a-f:.]+)")
+_PLACE: Final = re.compile(r"NVRM: GPU at PCI:([0-9A-Fa-f:.]+): (GPU-[0-9a-f-]{4,76})")
+_GONE: Final = re.compile(r"NVRM: GPU ([0-9A-Fa-f:.]+): GPU has fallen off the bus")
+_GONE_FIRST: Final = re.compile(r"NVRM: The NVIDIA GPU ([0-9A-Fa-f:.]+)")
 _GONE_MIDDLE: Final = "NVRM: (PCI ID:"
 _GONE_LAST: Final = "NVRM: fallen off the bus"
 _PROCESS: Final = re.compile(r"pid=[^,]{1,20}, name=.{0,15}, ", re.DOTALL)  # the kernel's name of a program: 15 bytes

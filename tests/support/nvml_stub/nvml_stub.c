@@ -7,9 +7,10 @@
  *   rule function=nvmlDeviceGetName gpu=0 hang=1       the call returns only once the rule is gone
  * MUSTER_STUB_EVENTS names a file to which events are appended: "<gpu> <type> <data> <gi> <ci>\n".
  *
- * Layouts are those that pynvml declares; tests/agent/test_nvml.py asserts their sizes. */
+ * With noise=1 the library prints, as libraries do. Layouts are those that pynvml declares. */
 
 #include <pthread.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +34,10 @@ typedef struct { uint32_t version; uint8_t cluster[16]; uint32_t status, clique;
 typedef struct { uint8_t type; uint32_t id; } clique_t;
 typedef struct { uint8_t cluster[16]; uint32_t status; clique_t cliques[64]; uint32_t count; uint8_t state;
                  uint32_t mask; uint8_t summary; } fabric4_t;
+_Static_assert(sizeof(pci_t) == 68 && sizeof(memory_t) == 24 && sizeof(field_t) == 40 && sizeof(process_t) == 24 &&
+               sizeof(event_t) == 32 && sizeof(fabric1_t) == 28 && offsetof(fabric3_t, summary) == 36 &&
+               sizeof(fabric3_t) == 40 && sizeof(fabric4_t) == 548, "the layouts of NVML");
+
 typedef struct { long offset; uint64_t types[GPUS]; } set_t;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -126,7 +131,12 @@ static int use(device_t handle, const char *function, char *line) {
 #define USE(handle) char line[LINE]; { int code = use(handle, __func__, line); if (code) return code; }
 #define SYSTEM char line[LINE]; { int code = ruled(__func__, -1); if (code) return code; read_line(system_line, line); }
 
-int nvmlInitWithFlags(unsigned flags) { (void)flags; SYSTEM; return (int)number(line, "init", OK); }
+int nvmlInitWithFlags(unsigned flags) {
+    (void)flags; SYSTEM;
+    if (number(line, "noise", 0)) { puts("{\"answers\": 1}\nnoise"); fflush(stdout); }
+    return (int)number(line, "init", OK);
+}
+
 int nvmlShutdown(void) { return OK; }
 const char *nvmlErrorString(int code) { (void)code; return "stub error"; }
 

@@ -1,0 +1,40 @@
+from pathlib import Path
+
+import pytest
+
+from muster_agent.drivers.host import read_host
+from muster_agent.drivers.pci import gpus_of_the_driver
+
+
+def test_the_host_is_named_by_its_files(tmp_path: Path) -> None:
+    machine_id, boot_id = tmp_path / "machine-id", tmp_path / "boot_id"
+    machine_id.write_text("0123456789abcdef0123456789abcdef\n")
+    boot_id.write_text("6fd5f1c4-9dfa-4fe2-a5b3-f2e6b4a3d2b1\n")
+    host = read_host(machine_id, boot_id)
+
+    assert host.machine_id == "0123456789abcdef0123456789abcdef"
+    assert host.boot_id == "6fd5f1c4-9dfa-4fe2-a5b3-f2e6b4a3d2b1"
+    assert host.cpus > 0
+    assert host.memory_mib > 0
+
+
+def test_a_host_without_a_machine_id_is_not_set_up(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="machine-id"):
+        read_host(tmp_path / "machine-id")
+
+
+def test_gpus_on_the_bus_are_those_that_the_nvidia_driver_owns(tmp_path: Path) -> None:
+    def device(name: str, kind: str, driver: str | None) -> None:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "class").write_text(kind + "\n")
+        if driver:
+            (tmp_path / name / "driver").symlink_to(f"../../drivers/{driver}")
+
+    device("0000:0b:00.0", "0x030200", "nvidia")
+    device("0000:0a:00.0", "0x030000", "nvidia")
+    device("0000:0c:00.0", "0x030200", "vfio-pci")  # a virtual machine owns it
+    device("0000:0d:00.0", "0x068000", "nvidia")  # an NVSwitch
+    device("0000:0e:00.0", "0x030000", None)
+
+    assert gpus_of_the_driver(tmp_path) == ("0000:0a:00", "0000:0b:00")
+    assert gpus_of_the_driver(tmp_path / "none") == ()
