@@ -1,14 +1,18 @@
 """A pool at one version: what a plan is made from. Changing one returns another."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any, Final, TypeVar
 
 from muster_coordinator.core.model import Atom, Booked, Node, Shape
-from muster_shared.time import Window
+from muster_shared.time import MS_MAX, Window
 
-FOREVER_MS = 1 << 62
+FOREVER_MS: Final = 1 << 62
 """The end of a hold that nobody can date: later than any window."""
+
+A = TypeVar("A")
 
 
 class NodeView:
@@ -16,6 +20,7 @@ class NodeView:
 
     def __init__(self, node: Node) -> None:
         self.node = node
+        self._suitable: dict[tuple[str, str | None, int], int] = {}
         self.held_mask = 0
         for mask in node.held.values():
             self.held_mask |= mask
@@ -25,17 +30,12 @@ class NodeView:
         """Every atom of the node."""
         return sum(1 << atom.number for atom in self.node.atoms)
 
-    @cached_property
-    def _suitable(self) -> dict[tuple[str, str | None, int], int]:
-        return {}
-
     def suitable(self, shape: Shape) -> int:
         """Return the atoms of the asked kind, model and memory, whatever their state."""
         key = (shape.kind, shape.model, shape.memory_mib)
         mask = self._suitable.get(key)
         if mask is None:
-            mask = sum(1 << atom.number for atom in self.node.atoms if _suits(atom, shape))
-            self._suitable[key] = mask
+            mask = self._suitable[key] = sum(1 << atom.number for atom in self.node.atoms if _suits(atom, shape))
         return mask
 
     @cached_property
@@ -46,29 +46,36 @@ class NodeView:
             masks[atom.island] = masks.get(atom.island, 0) | 1 << atom.number
         return tuple(sorted(masks.values(), key=lambda mask: (mask.bit_count(), mask)))
 
+    @cached_property
+    def _steps(self) -> tuple[list[int], list[int]]:
+        """Instants at which bookings begin or end, and the atoms booked before the first and from each one on."""
+        instants = sorted({instant for one in self.node.booked for instant in (one.start_ms, one.end_ms)})
+        masks = [0] * (len(instants) + 1)
+        for one in self.node.booked:
+            for step in range(bisect_right(instants, one.start_ms), bisect_right(instants, one.end_ms)):
+                masks[step] |= one.mask
+        return instants, masks
+
     def free(self, window: Window) -> int:
         """Return the atoms that nobody has booked for any part of the window, held ones included."""
-        mask = self.atoms_mask
-        for booked in self.node.booked:
-            if booked.start_ms >= window.end_ms:
-                break
-            if booked.end_ms > window.start_ms:
-                mask &= ~booked.mask
-        return mask
+        instants, masks = self._steps
+        booked = 0
+        # A step that begins with the window's end lies outside it: windows are half open.
+        for mask in masks[bisect_right(instants, window.start_ms) : bisect_left(instants, window.end_ms) + 1]:
+            booked |= mask
+        return self.atoms_mask & ~booked
 
     def free_again_ms(self, wanted: int, count: int, window: Window) -> int | None:
-        """Return when bookings that overlap the window leave `count` of the `wanted` atoms, or None if never."""
-        ends = sorted(
-            booked.end_ms
-            for booked in self.node.booked
-            if booked.start_ms < window.end_ms and booked.end_ms > window.start_ms
-        )
-        for end_ms in ends:
-            if end_ms >= FOREVER_MS:
+        """Return when a window of the same length could first begin later on `count` of the `wanted` atoms.
+
+        None where no end of a booking helps. Cost: in instants at which bookings of the node begin or end.
+        """
+        instants, _ = self._steps
+        for instant in instants[bisect_right(instants, window.start_ms) :]:
+            if instant + window.duration_ms > MS_MAX:
                 return None
-            later = Window(end_ms, end_ms + 1)
-            if (self.free(later) & wanted).bit_count() >= count:
-                return end_ms
+            if (self.free(Window(instant, instant + window.duration_ms)) & wanted).bit_count() >= count:
+                return instant
         return None
 
 
@@ -85,12 +92,27 @@ class Snapshot:
     pool_id: str
     version: int
     views: Mapping[str, NodeView]
+    _answers: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any], repr=False, compare=False)
 
     @classmethod
     def of(cls, pool_id: str, version: int, nodes: Iterable[Node]) -> "Snapshot":
         """Build one from nodes in any order: every answer is independent of it."""
         ordered = sorted(nodes, key=lambda node: node.id)
         return cls(pool_id, version, {node.id: NodeView(node) for node in ordered})
+
+    def once(self, question: Callable[["Snapshot", Shape, str | None], A], shape: Shape, topology_key: str | None) -> A:
+        """Ask what no booking changes: it is worked out once for this pool and for those made from it.
+
+        Args:
+            question: Looks at nodes, never at their bookings.
+            shape: What one node must give.
+            topology_key: On whose value a gang agrees.
+        """
+        key = (question, shape, topology_key)
+        if key not in self._answers:
+            self._answers[key] = question(self, shape, topology_key)
+        answer: A = self._answers[key]
+        return answer
 
     def without(self, reservation_id: str) -> "Snapshot":
         """Return the pool as if this reservation had booked nothing: its own atoms count as free."""

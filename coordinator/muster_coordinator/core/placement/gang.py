@@ -1,28 +1,27 @@
 """Gangs: fitting nodes in, ranked whole gangs out. Runs between scoring and the plan."""
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from muster_coordinator.core.placement.atoms import Picked
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
     """A node that could take its part of the gang."""
 
-    node_id: str
     name: str
-    group: str  # its value of the topology key; empty where the gang has none
-    mask: int  # the atoms it would give
-    left: int  # bookable atoms it would have left
+    picked: Picked
     points: int  # higher is better; an int, so that sums and ties are exact
+    sound: bool = True  # nothing on it is on hold
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What is known of a topology value beyond its fitting nodes."""
+    """The nodes of one topology value that could take part, and what taking them would cost the pool."""
 
-    nodes: int  # all nodes of the value, fitting or not
-    untouched: int  # those of them that are wholly free in the window
+    fits: tuple[Fit, ...]
+    breaks_whole: bool = False  # all its nodes are wholly free, and some would stay so
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,39 +30,40 @@ class Candidate:
 
     group: str
     fits: tuple[Fit, ...]
-    rank: tuple[int, int, int]  # lower is better: least leftover, breaks no whole group, leaves a spare
+    rank: tuple[int, int, int]  # lower is better: least leftover, breaks no whole group, leaves a sound spare
     points: int
 
 
-def rank_gangs(fits: Iterable[Fit], groups: Mapping[str, Group], size: int) -> tuple[list[Candidate], int]:
-    """Take the `size` best nodes of each group, then rank the groups.
+def tightest(fitting: Mapping[str, Sequence[Picked]], size: int) -> list[str]:
+    """Return the groups that hold the gang and have the fewest fitting nodes: no other can rank first."""
+    fewest = min((len(nodes) for nodes in fitting.values() if len(nodes) >= size), default=0)
+    return [group for group, nodes in fitting.items() if len(nodes) == fewest >= size]
+
+
+def rank_gangs(groups: Mapping[str, Group], size: int) -> list[Candidate]:
+    """Take the `size` best nodes of each group, then rank the groups, best first.
 
     Args:
-        fits: One for each fitting node, in any order: the answer does not depend on it.
-        groups: Every group that has a fitting node.
+        groups: By topology value, each with at least `size` fits; neither order matters.
         size: Nodes in the gang, at least 1.
-
-    Returns:
-        Candidates, best first, and the most nodes that fit together in one group.
 
     Source: design, section 4, steps 2 and 3. Cost: O(n log n) in fitting nodes.
     """
-    by_group: defaultdict[str, list[Fit]] = defaultdict(list)
-    for fit in fits:
-        by_group[fit.group].append(fit)
-    candidates = [
-        _candidate(group, members, groups[group], size) for group, members in by_group.items() if len(members) >= size
-    ]
-    candidates.sort(key=lambda candidate: (candidate.rank, -candidate.points, candidate.group))
-    return candidates, max(map(len, by_group.values()), default=0)
+    candidates = [_candidate(name, group, size) for name, group in groups.items()]
+    return sorted(candidates, key=lambda candidate: (candidate.rank, -candidate.points, candidate.group))
 
 
-def _candidate(name: str, members: list[Fit], group: Group, size: int) -> Candidate:
-    best = sorted(members, key=lambda fit: (fit.left, -fit.points, fit.node_id))[:size]
-    leftover = len(members) - size
-    breaks_whole = int(group.untouched == group.nodes and size < group.nodes)
-    # A spare is a fitting node of the same value that a repair can take.
-    no_spare = int(leftover == 0)
-    # Consecutive ranks of the gang should sit side by side: names follow the racks.
-    placed = tuple(sorted(best, key=lambda fit: (fit.name, fit.node_id)))
-    return Candidate(name, placed, (leftover, breaks_whole, no_spare), sum(fit.points for fit in best))
+def _candidate(name: str, group: Group, size: int) -> Candidate:
+    # The least leftover first: 4 of 8 GPUs go to a half-used node.
+    ordered = sorted(group.fits, key=lambda fit: (fit.picked.left, -fit.points, fit.picked.node_id))
+    best, others = ordered[:size], ordered[size:]
+    # A spare is a node of the same value that a repair could take: one with holds of its own is none.
+    no_spare = not any(fit.sound for fit in others)
+    return Candidate(
+        name, _side_by_side(best), (len(others), group.breaks_whole, no_spare), sum(fit.points for fit in best)
+    )
+
+
+def _side_by_side(fits: Iterable[Fit]) -> tuple[Fit, ...]:
+    # Consecutive ranks of the gang should be neighbours: names follow the racks.
+    return tuple(sorted(fits, key=lambda fit: (fit.name, fit.picked.node_id)))

@@ -7,17 +7,17 @@ r"""The five steps of every placement: filter, pick atoms, score, gang, plan.
 Create, retry, preview and repair all call `plan`. It holds nothing and takes no lock: only a commit does.
 """
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from muster_coordinator.core.model import Request
-from muster_coordinator.core.placement.atoms import pick_atoms
-from muster_coordinator.core.placement.filters import FILTERS, group_value
-from muster_coordinator.core.placement.gang import Candidate, Fit, Group, rank_gangs
-from muster_coordinator.core.placement.reasons import PERMANENT, Reason, Refusal, gathered
+from muster_coordinator.core.placement.atoms import Picked, pick_atoms, why_none
+from muster_coordinator.core.placement.filters import Open, Standing, standing
+from muster_coordinator.core.placement.gang import Candidate, Fit, Group, rank_gangs, tightest
+from muster_coordinator.core.placement.reasons import Reason, Refusal, gathered
 from muster_coordinator.core.placement.score import score
-from muster_coordinator.core.snapshot import NodeView, Snapshot
+from muster_coordinator.core.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,56 +52,55 @@ def plan(
         snapshot: The pool at one version.
         request: What is asked.
         seed: Any integer; equal snapshot, request and seed give an equal plan.
-        top_n: How many of the best candidates of equal rank are drawn from.
+        top_n: How many of the best candidates of equal rank are drawn from, at least 1.
         excluded: Nodes that refused in an earlier round, or that a repair avoids.
         within: Only this value of the topology key, for a repair inside the same fabric.
 
-    Source: design, section 4. Cost: linear in nodes and in their bookings that start before the window ends.
+    Source: design, section 4. Cost: linear in nodes, logarithmic in the bookings of each.
     """
-    fits: list[Fit] = []
-    reasons: list[Reason] = []
-    for view in snapshot.views.values():
-        fit = _fit(view, request, excluded, within)
-        if isinstance(fit, Fit):
-            fits.append(fit)
-        else:
-            reasons.append(fit)
-    groups = _groups(snapshot, request, fits)
-    candidates, size_max = rank_gangs(fits, groups, request.size)
-    if candidates:
-        chosen = _drawn(candidates, seed, top_n)
-        members = tuple(Placed(fit.node_id, fit.mask) for fit in chosen.fits)
-        return Plan(members, chosen.group or None, seed)
-    reasons += [Reason("tooFewPeers")] * len(fits)
-    never = _could_ever_fit(snapshot, request) < request.size
-    return Refusal(request.size, request.topology_key, size_max, gathered(reasons), never)
+    known = snapshot.once(standing, request.shape, request.topology_key)
+    fitting = {
+        group: _picked(snapshot, request, nodes, excluded)
+        for group, nodes in known.open.items()
+        if within is None or group == within
+    }
+    best = tightest(fitting, request.size)
+    if not best:
+        return _refusal(snapshot, request, known, fitting, excluded)
+    groups = {group: _group(snapshot, request, known, group, fitting[group]) for group in best}
+    chosen = _drawn(rank_gangs(groups, request.size), seed, top_n)
+    members = tuple(Placed(fit.picked.node_id, fit.picked.mask) for fit in chosen.fits)
+    return Plan(members, chosen.group or None, seed)
 
 
-def _fit(view: NodeView, request: Request, excluded: AbstractSet[str], within: str | None) -> Fit | Reason:
-    for question in FILTERS:
-        if reason := question(view, request):
-            return reason
-    group = group_value(view, request.topology_key) or "" if request.topology_key else ""
-    if view.node.id in excluded or (within is not None and group != within):
-        return Reason("excluded")
-    picked = pick_atoms(view, request)
-    if isinstance(picked, Reason):
-        return picked
-    left = (view.free(request.window) & ~view.held_mask & ~picked).bit_count()
-    return Fit(view.node.id, view.node.name, group, picked, left, score(view, request, picked))
+def _picked(snapshot: Snapshot, request: Request, nodes: Sequence[Open], excluded: AbstractSet[str]) -> list[Picked]:
+    views, window = snapshot.views, request.window
+    count, topology = request.shape.count, request.shape.topology
+    picked: list[Picked] = []
+    for one in nodes:
+        bookable = views[one.node_id].free(window) & one.usable
+        mask = pick_atoms(bookable, one.islands, count, topology)
+        if mask and one.node_id not in excluded:
+            picked.append(Picked(one.node_id, mask, bookable.bit_count() - count))
+    return picked
 
 
-def _groups(snapshot: Snapshot, request: Request, fits: list[Fit]) -> dict[str, Group]:
-    if request.topology_key is None:
-        # Nodes that need no common value form one group that nobody minds breaking.
-        return {"": Group(nodes=request.size, untouched=0)}
-    nodes: dict[str, list[int]] = {fit.group: [0, 0] for fit in fits}
-    for view in snapshot.views.values():
-        count = nodes.get(group_value(view, request.topology_key) or "")
-        if count is not None:
-            count[0] += 1
-            count[1] += view.free(request.window) == view.atoms_mask
-    return {name: Group(count[0], count[1]) for name, count in nodes.items()}
+def _group(snapshot: Snapshot, request: Request, known: Standing, name: str, fitting: Sequence[Picked]) -> Group:
+    views = snapshot.views
+    fits = tuple(
+        Fit(
+            views[one.node_id].node.name, one, score(views[one.node_id], request, one), not views[one.node_id].held_mask
+        )
+        for one in fitting
+    )
+    nodes = known.nodes[name]
+    # Nodes that need no common value form one group that nobody minds breaking.
+    breaks_whole = (
+        request.topology_key is not None
+        and request.size < len(nodes)
+        and all(views[node_id].free(request.window) == views[node_id].atoms_mask for node_id in nodes)
+    )
+    return Group(fits, breaks_whole)
 
 
 def _drawn(candidates: list[Candidate], seed: int, top_n: int) -> Candidate:
@@ -109,14 +108,23 @@ def _drawn(candidates: list[Candidate], seed: int, top_n: int) -> Candidate:
     return equal[seed % len(equal)]
 
 
-def _could_ever_fit(snapshot: Snapshot, request: Request) -> int:
-    """Return the most nodes of one group that would fit if all were free, healthy and open."""
-    permanent: list[Callable[[NodeView, Request], Reason | None]] = list(FILTERS)
-    sizes: dict[str, int] = {}
-    for view in snapshot.views.values():
-        reasons = (question(view, request) for question in permanent)
-        if any(reason is not None and reason.code in PERMANENT for reason in reasons):
-            continue
-        group = group_value(view, request.topology_key) or "" if request.topology_key else ""
-        sizes[group] = sizes.get(group, 0) + 1
-    return max(sizes.values(), default=0)
+def _refusal(
+    snapshot: Snapshot,
+    request: Request,
+    known: Standing,
+    fitting: dict[str, list[Picked]],
+    excluded: AbstractSet[str],
+) -> Refusal:
+    reasons = dict(known.reasons)
+    for group, nodes in known.open.items():
+        fit = {one.node_id for one in fitting.get(group, ())}
+        for one in nodes:
+            if one.node_id in fit:
+                reasons[one.node_id] = Reason("tooFewPeers")
+            elif one.node_id in excluded or group not in fitting:
+                reasons[one.node_id] = Reason("excluded")
+            else:
+                reasons[one.node_id] = why_none(snapshot.views[one.node_id], one, request)
+    size_max = max(map(len, fitting.values()), default=0)
+    never = known.size_ever < request.size
+    return Refusal(request.size, request.topology_key, size_max, gathered(reasons.values()), never)

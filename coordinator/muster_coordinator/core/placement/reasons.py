@@ -1,5 +1,6 @@
 """Refusals as values, and the one place that words them."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -32,7 +33,7 @@ _WORDS: Final[dict[ReasonCode, str]] = {
     "cordoned": "cordoned",
     "draining": "draining",
     "leased": "leased as whole machines",
-    "excluded": "taken by somebody else in this very moment",
+    "excluded": "that refused or failed just now",
     "selectorMismatch": "outside the node selector",
     "labelMissing": "without the label",
     "tooFewDevices": "without enough such devices",
@@ -96,7 +97,7 @@ def _phrase(blocker: Blocker) -> str:
     return f"{nodes} {_WORDS[blocker.code]}{until}"
 
 
-def gathered(reasons: list[Reason]) -> tuple[Blocker, ...]:
+def gathered(reasons: Iterable[Reason]) -> tuple[Blocker, ...]:
     """Count equal reasons, most nodes first; `until_ms` is the earliest that any of them names."""
     counts: dict[ReasonCode, int] = {}
     untils: dict[ReasonCode, int] = {}

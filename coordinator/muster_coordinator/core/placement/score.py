@@ -4,30 +4,31 @@ from collections.abc import Callable
 from typing import Final
 
 from muster_coordinator.core.model import Request
+from muster_coordinator.core.placement.atoms import Picked
 from muster_coordinator.core.snapshot import NodeView
 
 SCORE_MAX: Final = 1_000
 
-Scorer = Callable[[NodeView, Request, int], int]
+Scorer = Callable[[NodeView, Request, Picked], int]
 
 
-def packs_tightly(view: NodeView, request: Request, picked: int) -> int:
+def packs_tightly(view: NodeView, _request: Request, picked: Picked) -> int:
     """Prefer the node that has the fewest bookable atoms left afterwards, so that whole nodes stay whole."""
-    left = view.free(request.window) & ~view.held_mask & ~picked
-    return SCORE_MAX - SCORE_MAX * left.bit_count() // max(1, len(view.node.atoms))
+    return SCORE_MAX - SCORE_MAX * picked.left // max(1, len(view.node.atoms))
 
 
-def sits_snugly(view: NodeView, request: Request, picked: int) -> int:
+def sits_snugly(view: NodeView, request: Request, picked: Picked) -> int:
     """Prefer a window that touches the neighbours' on the same atoms, so that the calendar is not shredded.
 
     1000 when bookings end at the start and begin at the end, 500 for one of them, 0 for none.
     """
-    before = any(one.end_ms == request.window.start_ms and one.mask & picked for one in view.node.booked)
-    after = any(one.start_ms == request.window.end_ms and one.mask & picked for one in view.node.booked)
+    mask, window = picked.mask, request.window
+    before = any(one.end_ms == window.start_ms and one.mask & mask for one in view.node.booked)
+    after = any(one.start_ms == window.end_ms and one.mask & mask for one in view.node.booked)
     return (before + after) * SCORE_MAX // 2
 
 
-def has_nothing_held(view: NodeView, _request: Request, _picked: int) -> int:
+def has_nothing_held(view: NodeView, _request: Request, _picked: Picked) -> int:
     """Prefer nodes without any hold: trouble seldom comes alone."""
     return 0 if view.held_mask else SCORE_MAX
 
@@ -40,6 +41,6 @@ WEIGHTS: Final[tuple[tuple[Scorer, int], ...]] = (
 )
 
 
-def score(view: NodeView, request: Request, picked: int) -> int:
+def score(view: NodeView, request: Request, picked: Picked) -> int:
     """Return the node's weighted points, 0..1000 times the sum of weights; higher is better."""
     return sum(weight * scorer(view, request, picked) for scorer, weight in WEIGHTS)
