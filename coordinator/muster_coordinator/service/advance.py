@@ -207,7 +207,7 @@ def advance(connection: Connection, at: Moment, reservation_id: str) -> State | 
         found = read.reservation(connection, reservation_id, lock=True)
         assert found is not None, "reservations are never deleted"
         reservation, row = found
-        step = next_step(reservation, at.ms, pool_row.policy, row["check_due_ms"])
+        step = next_step(reservation, at.ms, pool_row.policy, row["check_due_ms"], pool_row.epoch_since_ms)
         if step is None:
             return reservation.state
         walk.take(reservation, row, step)

@@ -12,7 +12,9 @@ from muster_coordinator.core.model import BindState, EndReason, Member, Policy, 
 _GONE: Final = frozenset({BindState.RELEASED, BindState.FENCED, BindState.LOST})
 
 
-def next_step(reservation: Reservation, now_ms: int, policy: Policy, check_due_ms: int | None) -> Step | None:
+def next_step(
+    reservation: Reservation, now_ms: int, policy: Policy, check_due_ms: int | None, epoch_since_ms: int
+) -> Step | None:
     """Return the next step, or None while there is nothing to do.
 
     Args:
@@ -20,6 +22,7 @@ def next_step(reservation: Reservation, now_ms: int, policy: Policy, check_due_m
         now_ms: The coordinator's clock, milliseconds UTC.
         policy: Of its pool.
         check_due_ms: When the soundness of the booking is looked at next; None where it need not be.
+        epoch_since_ms: When the coordinator that runs this pool began: before, nobody was there to hear a confirmation.
 
     Source: design, sections 2, 3 and 7. Checked by walking every reachable state in `tests/core/test_lifecycle.py`.
     """
@@ -29,7 +32,7 @@ def next_step(reservation: Reservation, now_ms: int, policy: Policy, check_due_m
         case State.PLACED:
             return _while_placed(reservation, now_ms, check_due_ms)
         case State.BINDING:
-            return _while_binding(reservation, now_ms, policy)
+            return _while_binding(reservation, now_ms, policy, epoch_since_ms)
         case State.ACTIVE:
             if now_ms >= reservation.window.end_ms:
                 return End(EndReason.COMPLETED)
@@ -54,26 +57,30 @@ def _while_placed(reservation: Reservation, now_ms: int, check_due_ms: int | Non
     return None
 
 
-def _while_binding(reservation: Reservation, now_ms: int, policy: Policy) -> Step | None:
+def _while_binding(reservation: Reservation, now_ms: int, policy: Policy, epoch_since_ms: int) -> Step | None:
     if now_ms >= reservation.window.end_ms:
         return End(EndReason.EXPIRED)
     members = reservation.members
     if len(members) == reservation.size and all(member.bind is BindState.BOUND for member in members):
         return Activate()
-    failed = tuple(member.allocation_id for member in members if _has_failed(member, reservation, now_ms, policy))
+    failed = tuple(
+        member.allocation_id for member in members if _has_failed(member, reservation, now_ms, policy, epoch_since_ms)
+    )
     if failed:
         return Replace(failed)
     ready = tuple(member.allocation_id for member in members if member.ordered_ms is None and not member.blocked)
     return Order(ready) if ready else None
 
 
-def _has_failed(member: Member, reservation: Reservation, now_ms: int, policy: Policy) -> bool:
+def _has_failed(member: Member, reservation: Reservation, now_ms: int, policy: Policy, epoch_since_ms: int) -> bool:
     if member.bind is BindState.BOUND:
         return False
     if member.bind is BindState.LOST:
         return True
     if member.ordered_ms is not None:
-        return now_ms >= member.ordered_ms + policy.bind_timeout_ms
+        return now_ms >= max(member.ordered_ms, epoch_since_ms) + policy.bind_timeout_ms
+    if not member.blocked:
+        return False  # its atoms are free by now, however long that took
     # Waiting for the previous tenant's unbind is bounded too, and longer than an unbind may take.
     since_ms = reservation.binding_since_ms if reservation.binding_since_ms is not None else reservation.start_ms
-    return now_ms >= since_ms + policy.unbind_timeout_ms + policy.bind_timeout_ms
+    return now_ms >= max(since_ms, epoch_since_ms) + policy.unbind_timeout_ms + policy.bind_timeout_ms
