@@ -15,13 +15,15 @@ from muster_shared.codec import dumps, loads
 from muster_shared.errors import Code, Problem, invalid
 
 _RESERVED = ("fabric.", "gpu.", "driver.")
+_POSITIVE = frozenset({"top_n", "max_attempts", "heartbeat_ms", "unreachable_after_beats", "max_duration_ms"})
+"""Policy values whose zero would stop the pool: no candidate, no round, no node ever heard from."""
 
 
 def prepare(connection: Connection, at: Moment, default_pool: str, policy: Mapping[str, int] | None = None) -> None:
     """Give an empty database its cluster id and its first pool; change nothing in another.
 
     Raises:
-        Problem: `INVALID_INPUT` for a policy with an unknown or negative value.
+        Problem: `INVALID_INPUT` for a policy with an unknown value, or one out of range.
     """
     if connection.execute(select(CLUSTER.c.id)).first() is None:
         connection.execute(insert(CLUSTER).values(id=at.new_id("cluster"), created_ms=at.ms))
@@ -33,15 +35,15 @@ def create_pool(connection: Connection, at: Moment, name: str, policy: Mapping[s
     """Make a pool; return its id. What `policy` does not name has its default.
 
     Raises:
-        Problem: `CONFLICT` when the name is taken; `INVALID_INPUT` for an unknown or negative value.
+        Problem: `CONFLICT` when the name is taken; `INVALID_INPUT` for an unknown value, or one out of range.
     """
     chosen = dict(policy or {})
     known = read.policy_document(Policy())
     for key, value in chosen.items():
         if key not in known:
             raise invalid(f"policy.{key}", f"no such value; there are {', '.join(known)}")
-        if value < 0:
-            raise invalid(f"policy.{key}", "negative")
+        if value < (least := 1 if key in _POSITIVE else 0):
+            raise invalid(f"policy.{key}", f"at least {least}")
     if read.pool(connection, name) is not None:
         raise Problem(Code.CONFLICT, f"there is a pool {name!r} already")
     pool_id = at.new_id("pool")
