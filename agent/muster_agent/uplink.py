@@ -187,6 +187,7 @@ class Pause:
     cap_ms: int
 
 
+_BEATS_AWAY: Final = 8  # heartbeats between two attempts at most: the coordinator stretches them as its fleet grows
 PAUSES: Final[dict[type[UplinkError], Pause]] = {
     UnreachableError: Pause(1_000, 60_000),  # reliability facts, F07: back within 60 s of the coordinator
     IdentityUnknownError: Pause(1_000, 60_000),
@@ -219,6 +220,7 @@ class Uplink:
         self._registration = registration
         self._accept = accept
         self._credential = credential
+        self._heartbeat_ms = credential.heartbeat_ms if credential else None
         self._joining = asyncio.Lock()
 
     async def joined(self) -> Credential:
@@ -230,7 +232,9 @@ class Uplink:
 
     async def report(self, make: Callable[[], Report]) -> ReportAnswer:
         """Send a report, made anew for each attempt: an old one would only be refused as stale."""
-        return await self._as_node(lambda credential: self._transport.report(credential, make()))
+        answer = await self._as_node(lambda credential: self._transport.report(credential, make()))
+        self._heartbeat_ms = answer.heartbeat_ms
+        return answer
 
     async def desired(self, rev: Callable[[], int], wait_ms: int) -> Desired | None:
         """Fetch a desired state above `rev`, its times on the boot clock; None if none came within `wait_ms`.
@@ -254,6 +258,7 @@ class Uplink:
         credential = await self._transport.register(self._registration())
         if why := self._accept(credential):
             raise RefusedError(why)
+        self._heartbeat_ms = credential.heartbeat_ms
         _log.info("joined", node=credential.node_id, cluster=credential.cluster_id)
         return credential
 
@@ -281,7 +286,10 @@ class Uplink:
     def _pause_s(self, retry: tenacity.RetryCallState) -> float:
         error = _error_of(retry)
         pause = PAUSES[type(error)]
-        bound_ms = min(pause.cap_ms, pause.first_ms << min(retry.attempt_number - 1, 16))
+        cap_ms = pause.cap_ms
+        if self._heartbeat_ms is not None:
+            cap_ms = min(cap_ms, max(pause.first_ms, _BEATS_AWAY * self._heartbeat_ms))
+        bound_ms = min(cap_ms, pause.first_ms << min(retry.attempt_number - 1, 16))
         return max(round(bound_ms * self._clock.random()), error.retry_after_ms) / 1_000
 
     async def _sleep_s(self, seconds: float) -> None:

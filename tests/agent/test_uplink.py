@@ -124,13 +124,23 @@ async def test_f35_another_cluster_is_not_accepted(stand_in: StandIn, transport:
     assert len(stand_in.registrations) == 2
 
 
-async def test_f07_pauses_double_to_a_minute_with_full_jitter(stand_in: StandIn, transport: HttpTransport) -> None:
+@pytest.mark.parametrize(
+    ("heartbeat_ms", "pauses"),
+    [
+        (60_000, [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]),
+        (1_000, [500, 1_000, 2_000, 4_000, 4_000, 4_000, 4_000, 4_000, 4_000]),
+    ],
+)
+async def test_f07_pauses_double_to_eight_heartbeats_or_a_minute_with_full_jitter(
+    stand_in: StandIn, transport: HttpTransport, heartbeat_ms: int, pauses: list[int]
+) -> None:
     stand_in.instead["report"] = [lambda: problem(503, "UNAVAILABLE", "not now") for _ in range(9)]
     clock = HastyClock(chance=0.5)
+    known = KNOWN.model_copy(update={"heartbeat_ms": heartbeat_ms})
 
-    await uplink(transport, clock, KNOWN).report(lambda: REPORT)
+    await uplink(transport, clock, known).report(lambda: REPORT)
 
-    assert clock.slept == [500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000]
+    assert clock.slept == pauses
 
 
 async def test_what_the_coordinator_wishes_is_honoured(stand_in: StandIn, transport: HttpTransport) -> None:
