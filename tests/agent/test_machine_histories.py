@@ -48,7 +48,7 @@ class History:
         self.newest: defaultdict[str, int] = defaultdict(int)  # generation by allocation id
         self.wanted: Desired | None = None
 
-    def happen(self, kind: str, what: Any) -> None:  # noqa: ANN401 - of the kind that the event says
+    def happen(self, kind: str, what: Any) -> None:
         world = self.world
         match kind:
             case "desired":

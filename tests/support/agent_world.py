@@ -6,7 +6,7 @@ from typing import Any
 
 from muster_agent.core import machine
 from muster_agent.core.desired import Desired, Fence, Order
-from muster_agent.core.outcomes import after
+from muster_agent.core.outcomes import BACKOFF_MS, after
 from muster_agent.core.records import (
     Act,
     Facts,
@@ -21,7 +21,7 @@ from muster_agent.core.records import (
     Verify,
 )
 from muster_agent.core.statuses import statuses
-from muster_shared.wire import AssignmentStatus
+from muster_shared.wire import AssignmentStatus, Hold
 
 HOUR_MS = 3_600_000
 
@@ -37,7 +37,7 @@ def order(
     generation: int = 1,
     start_boot_ms: int = 0,
     end_boot_ms: int = 12 * HOUR_MS,
-    **more: Any,  # noqa: ANN401 - whatever other field of Order the test cares for
+    **more: Any,
 ) -> Order:
     fields: dict[str, Any] = {
         "allocation_id": allocation_id,
@@ -57,6 +57,9 @@ def desired(rev: int, orders: Iterable[Order] = (), *, epoch: int = 1, node: str
 
 
 FACTS = Facts(frozenset(f"GPU-{n}" for n in range(4)))
+A, B = order("alloc_a"), order("alloc_b")  # both want the same two devices
+ON_GPU_1 = Hold(device="GPU-1", cause="xid", code=48, since_ms=0, clears_by="operator")
+AFTER_BACKOFF_MS = BACKOFF_MS[-1]
 
 
 @dataclass
@@ -158,3 +161,24 @@ class World:
 
     def _lost(self) -> set[str]:
         return {status.allocation_id for status in self.statuses() if status.state == "lostByReboot"}
+
+
+def bound(*orders: Order) -> World:
+    made = World()
+    assert made.take(desired(1, orders)) is None
+    made.settle()
+    assert set(made.told().values()) == {"bound"}
+    return made
+
+
+def once(kind: type[Act], state: str | None = None) -> Callable[[Act], str | None]:
+    left = [1]
+
+    def fails(act: Act) -> str | None:
+        hit = isinstance(act, kind) and (not isinstance(act, Save) or state in {None, act.record.state})
+        if hit and left:
+            left.pop()
+            return "no space left on device"
+        return None
+
+    return fails
