@@ -161,13 +161,16 @@ class _Walk:
         }
         if answer.topology_value is not None:
             data["topologyValue"] = answer.topology_value
-        changes = {
+        changes: dict[str, object] = {
             "generation": reservation.generation + 1,
             "topology_value": answer.topology_value,
             "seed": answer.seed,
             "risks": "[]",
             "check_due_ms": max(self.at.ms, reservation.start_ms - self.pool_row.policy.repair_lead_ms),
         }
+        if move is Move.REPLACE:
+            # New members get the full time to bind. Without it, two nodes that never let go change places for ever.
+            changes["binding_since_ms"] = self.at.ms
         commit.record(self.connection, self.at, reservation, Fact("reservation.repaired", data), move, **changes)
         return None
 

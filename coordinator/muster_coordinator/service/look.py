@@ -332,7 +332,7 @@ def _booked_gpus(connection: Connection, row: PoolRow, *states: State) -> int:
         .where(and_(RESERVATION.c.pool_id == row.id, RESERVATION.c.state.in_(states), BOOKING.c.live))
     )
     masks: defaultdict[str, int] = defaultdict(int)
-    for node_id, word, bits in connection.execute(wanted).tuples():
+    for node_id, word, bits in connection.execute(wanted):
         masks[node_id] |= read.mask_of(word, bits)
     return sum(mask.bit_count() for mask in masks.values())
 
