@@ -303,3 +303,14 @@ def test_no_record_of_a_newer_generation_makes_way_for_an_older_order() -> None:
 
     for state in ("binding", "bound", "unbinding", "failed", "released"):
         assert not machine.due(replace(A, generation=2), replace(newer, state=state), boot_ms=1_000)
+
+
+def test_f26_an_intent_that_cannot_be_written_is_tried_with_back_off_and_told() -> None:
+    world = World(fails=lambda act: "no space left" if isinstance(act, Save) else None)
+    world.take(desired(1, [A]))
+
+    world.settle()
+    world.settle()
+
+    assert [type(act) for act in world.acts] == [SaveFence, Save]
+    assert [(status.state, status.reason) for status in world.statuses()] == [("blocked", "no space left")]

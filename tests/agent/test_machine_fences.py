@@ -247,3 +247,29 @@ def test_the_age_of_a_tombstone_of_another_boot_is_counted_from_this_boot() -> N
     world.boot_ms += 1
     world.settle()
     assert world.records == {}
+
+
+def test_a_back_off_of_another_boots_clock_delays_nothing() -> None:
+    world = World(boot_ms=100 * HOUR_MS, fails=lambda act: "broken" if isinstance(act, Grant) else None)
+    world.take(desired(1, [order(end_boot_ms=200 * HOUR_MS)]))
+    world.settle()
+    assert world.told() == {"alloc_a": "failed"}
+
+    world.fails = lambda _act: None
+    world.reboot("boot-2")
+    world.take(desired(1, [A]))
+    world.settle()
+
+    assert world.told() == {"alloc_a": "bound"}
+
+
+def test_a_tombstone_that_was_made_after_a_reboot_is_kept_for_a_day_from_then() -> None:
+    world = bound(A)
+    world.reboot("boot-2")
+    world.boot_ms = 10 * HOUR_MS
+    world.take(desired(2))
+    world.settle()
+
+    world.boot_ms = 34 * HOUR_MS - 1
+    world.settle()
+    assert world.records.keys() == {"alloc_a"}
