@@ -21,7 +21,7 @@ NODES_EACH = 4
 GPUS_EACH = 8
 PORT = 8470  # where `muster` looks by default
 FALLEN_OFF_THE_BUS = 79  # the XID of a GPU that is gone until its host is rebooted
-STEP_S = 30  # a step that takes longer has not happened
+STEP_S = 120  # a step that takes longer, on however busy a machine, has not happened
 
 
 class StepError(Exception):
