@@ -116,17 +116,23 @@ async def test_a_healthy_host_is_read_whole(host: StubHost, gpus: NvmlProcess) -
     assert {gpu.island for gpu in reading.gpus} == {0}
 
 
-@pytest.mark.parametrize("newest", [4, 3, 2, 1])
-async def test_an_older_driver_costs_only_what_it_does_not_know(host: StubHost, gpus: NvmlProcess, newest: int) -> None:
+async def test_an_older_driver_costs_only_what_it_does_not_know(host: StubHost, gpus: NvmlProcess) -> None:
     """Case A13: the fabric call steps down; the state is one byte, whatever lies beside it (versions 2 and 3)."""
-    host.set_system(fabric_max=newest)
     host.set_all(health_mask=0b10_01_10_10, health=2, cluster="0a" * 16)
     host.rule("nvmlDeviceGetFieldValues", code=13)
-    fabric = (await read(gpus)).gpus[3].fabric
+    told = list[Fabric | None]()
+    for newest in (4, 3, 2, 1):
+        host.set_system(fabric_max=newest)
+        told.append((await read(gpus)).gpus[3].fabric)
 
-    assert fabric is not None
-    assert (fabric.state, fabric.cluster, fabric.clique) == ("completed", "0a0a0a0a-0a0a-0a0a-0a0a-0a0a0a0a0a0a", 1)
-    assert fabric.health == ("unhealthy" if newest > 1 else "notApplicable")  # A06
+    whole = Fabric(
+        state="completed",
+        cluster="0a0a0a0a-0a0a-0a0a-0a0a-0a0a0a0a0a0a",
+        clique=1,
+        health="unhealthy",  # A06; version 2 has only the mask to say so
+        health_mask=0b10_01_10_10,
+    )
+    assert told == [whole] * 3 + [whole.model_copy(update={"health": "notApplicable", "health_mask": 0})]
 
 
 async def test_fabric_states_are_told_apart(host: StubHost, gpus: NvmlProcess) -> None:
@@ -259,16 +265,16 @@ async def test_faults_arrive_at_once_with_their_mig_instance(
     assert {(event.source, event.boot_ms, event.fatal) for event in told} == {("nvml", clock.boot_ms(), None)}
 
 
-@pytest.mark.parametrize(("kind", "code"), [(0x8000, 0), (0x8, 154)])
-async def test_a_changed_recovery_action_is_told_with_its_value(
-    host: StubHost, gpus: NvmlProcess, kind: int, code: int
-) -> None:
+async def test_a_changed_recovery_action_is_told_with_its_value(host: StubHost, gpus: NvmlProcess) -> None:
+    """By the event of its own, and by the XID that says the same."""
     await read(gpus)
     host.set(3, fi_230=2)
-    host.event(3, kind, code)
-    event = await soon(anext(gpus.events()))
+    host.event(3, 0x8000, 0)
+    host.xid(3, 154)
+    events = gpus.events()
+    told = [await soon(anext(events)) for _ in range(2)]
 
-    assert (event.code, event.uuid, event.recovery_action) == (154, host.uuid(3), 2)
+    assert [(event.code, event.uuid, event.recovery_action) for event in told] == [(154, host.uuid(3), 2)] * 2
 
 
 async def test_it_is_said_of_how_many_gpus_faults_are_told(host: StubHost, gpus: NvmlProcess) -> None:
@@ -285,21 +291,32 @@ async def test_it_is_said_of_how_many_gpus_faults_are_told(host: StubHost, gpus:
     assert (await read(gpus)).events == "down"
 
 
+async def test_a_wait_that_always_fails_is_said_to_hear_nothing(host: StubHost, gpus: NvmlProcess) -> None:
+    """Case A21: registered is not heard."""
+    await read(gpus)
+    host.rule("nvmlEventSetWait_v2", code=999)
+    while (await read(gpus)).events != "down":
+        pass
+    host.unrule("nvmlEventSetWait_v2")
+    await read(gpus)  # makes a new set
+    host.xid(0, 31)
+    assert (await soon(anext(gpus.events()))).code == 31
+    assert (await read(gpus)).events == "ok"
+
+
 # NVML that does not start
 
 
-@pytest.mark.parametrize(
-    ("code", "status"), [(9, "driverNotLoaded"), (12, "libraryMissing"), (999, "error"), (4, "error")]
-)
-async def test_nvml_that_does_not_start_is_tried_again_by_itself(
-    host: StubHost, gpus: NvmlProcess, code: int, status: str
-) -> None:
+async def test_nvml_that_does_not_start_is_tried_again_by_itself(host: StubHost, gpus: NvmlProcess) -> None:
     """Case A40: in the same process."""
-    host.set_system(init=code)
-    reading = await read(gpus)
+    told = list[tuple[str, str, bool]]()
+    for code in (9, 12, 999, 4):
+        host.set_system(init=code)
+        reading = await read(gpus)
+        told.append((reading.nvml, reading.events, reading.message is not None))
     [process] = children()
-    assert (reading.nvml, reading.events, reading.message is not None) == (status, "down", True)
 
+    assert told == [(status, "down", True) for status in ("driverNotLoaded", "libraryMissing", "error", "error")]
     host.set_system(init=0)
     assert (await read(gpus)).nvml == "ok"
     assert children() == [process]
@@ -389,6 +406,15 @@ async def test_a_process_that_keeps_dying_is_started_ever_more_seldom(
         reading = await hanging(gpus)
         children()[0].kill()
         assert (await soon(reading)).nvml == "error"
+
+
+async def test_a_process_that_cannot_be_started_is_a_driver_in_trouble(
+    gpus: NvmlProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    reading = await read(gpus)
+
+    assert (reading.nvml, reading.message) == ("error", "the NVML process cannot be started: No such file or directory")
 
 
 async def test_the_process_does_not_speak_to_systemd(gpus: NvmlProcess) -> None:

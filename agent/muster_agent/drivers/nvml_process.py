@@ -102,9 +102,13 @@ class NvmlProcess:
             return self._process
         if self._clock.boot_ms() < self._next_start_ms:
             return None
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "muster_agent.drivers.nvml", stdin=PIPE, stdout=PIPE, env=self._environment()
-        )
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "muster_agent.drivers.nvml", stdin=PIPE, stdout=PIPE, env=self._environment()
+            )
+        except OSError as error:
+            self._ended(f"the NVML process cannot be started: {error.strerror}")
+            return None
         self._listener = asyncio.create_task(self._listen(self._process))
         return self._process
 
@@ -128,12 +132,15 @@ class NvmlProcess:
             for line in lines.feed(chunk):
                 self._hear(line)
         status = await process.wait()
+        self._ended(f"the NVML process ended with status {status}")
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_result(self._trouble)
+
+    def _ended(self, message: str) -> None:
         self._next_start_ms = self._clock.boot_ms() + _BACK_OFF_MS[min(self._deaths, len(_BACK_OFF_MS) - 1)]
         self._deaths += 1
         if self._trouble.nvml != "driverMismatch":
-            self._trouble = NodeReading("error", message=f"the NVML process ended with status {status}")
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(self._trouble)
+            self._trouble = NodeReading("error", message=message)
 
     def _hear(self, line: bytes) -> None:
         said = understood(line)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final, Literal
 
 from muster_agent.core.readings import GpuEvent, instance_name
-from muster_agent.drivers.nvml.calls import TIMEOUT, Calls, address_of, nvml, recovery_action_of
+from muster_agent.drivers.nvml.calls import LOST, TIMEOUT, Calls, address_of, nvml, recovery_action_of
 
 Events = Literal["ok", "partial", "down"]
 """Whether faults of all, some or no GPUs are told."""
@@ -31,6 +31,7 @@ class Watch:
         self._set: Any = None  # what shall be waited on
         self._waiting: Any = None  # what the thread waits on, at most one wait longer
         self._status: Events = "down"
+        self._deaf = False  # the latest wait failed: registered, but nothing is heard
         self._thread: threading.Thread | None = None
 
     def over(self, handles: dict[str, Any]) -> Events:
@@ -44,7 +45,7 @@ class Watch:
             if self._thread is None and self._set is not None:
                 self._thread = threading.Thread(target=self._run, daemon=True, name="nvml-events")
                 self._thread.start()
-            return self._status
+            return "down" if self._deaf else self._status
 
     def stop(self) -> None:
         """Watch nothing, and return only when no call into NVML is under way any more."""
@@ -65,19 +66,25 @@ class Watch:
                 self._changed.notify_all()
 
     def _wait_once(self, uuids: dict[int, str]) -> None:
+        fault: Any = None
         try:
             fault = nvml.nvmlEventSetWait_v2(self._waiting, _WAIT_MS)
         except nvml.NVMLError as error:
-            if error.value == TIMEOUT:
+            code: int = error.value
+            if code != TIMEOUT:
+                self._give_up(deaf=code != LOST)
                 return
-            with self._changed:
-                # A lost GPU ends every wait at once, and nobody says which it was. The next reading makes a new
-                # set of the GPUs that answer.
-                if self._set is self._waiting:
-                    self._set, self._status = None, "down"
-            return
-        if event := _event(fault, uuids.get(address_of(fault.device))):
+        self._deaf = False
+        if fault is not None and (event := _event(fault, uuids.get(address_of(fault.device)))):
             self._tell(event)
+
+    def _give_up(self, *, deaf: bool) -> None:
+        # A lost GPU ends every wait at once, and nobody says which it was. The next reading makes a new set, of the
+        # GPUs that answer.
+        with self._changed:
+            self._deaf = deaf
+            if self._set is self._waiting:
+                self._set = None
 
 
 def _registered(handles: dict[str, Any]) -> tuple[Any, Events]:
