@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 import orjson
 import structlog
+from pydantic import ValidationError
 
 from muster_agent import config as configuration
 from muster_agent.clock import Clock, SystemClock
@@ -32,10 +33,12 @@ from muster_agent.loop.hands import Hands
 from muster_agent.loop.reporter import Reporter
 from muster_agent.loop.senses import Senses
 from muster_agent.sdnotify import Notifier
-from muster_agent.uplink import HttpTransport, Uplink, session
+from muster_agent.uplink.http import HttpTransport, session
+from muster_agent.uplink.patience import Uplink
 from muster_shared.wire import GPUS_MAX, Credential, Registration
 
 VERSION: Final = version("gpu-muster")
+_KEYS: Final = {"name": "name", "machine_id": "machine_id_file"}  # which setting mends a field of the request to join
 _log = structlog.get_logger(part="app")
 
 
@@ -62,6 +65,7 @@ def run(file: Path | None) -> None:
         config = configuration.load(file, os.environ)
         journal = Journal.open(config.state_dir)
         host = read_host(config.machine_id_file, config.boot_id_file)
+        applicant = _applicant(config, host)
     except ConfigError as error:
         raise click.UsageError(f"the configuration is wrong:\n{error}") from error
     except (AlreadyRunningError, OSError) as error:
@@ -69,13 +73,15 @@ def run(file: Path | None) -> None:
     _log_to_stdout()
     notifier = Notifier.from_environment()
     with suppress(asyncio.CancelledError):
-        asyncio.run(_until_told(config, journal, host, notifier))
+        asyncio.run(_until_told(config, journal, host, applicant, notifier))
     notifier.stopping()
     journal.close()
     _log.info("stopped", sentence="what is bound stays bound")
 
 
-async def _until_told(config: Config, journal: Journal, host: HostReading, notifier: Notifier) -> None:
+async def _until_told(
+    config: Config, journal: Journal, host: HostReading, applicant: Registration, notifier: Notifier
+) -> None:
     serving = asyncio.current_task()
     assert serving is not None  # asyncio.run runs us in one
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -83,13 +89,19 @@ async def _until_told(config: Config, journal: Journal, host: HostReading, notif
     clock = SystemClock()
     gpus = _gpus(config, clock)
     try:
-        await serve(config, journal, host, gpus, notifier, clock)
+        await serve(config, journal, host, applicant, gpus, notifier, clock)
     finally:
         await gpus.close()
 
 
 async def serve(
-    config: Config, journal: Journal, host: HostReading, gpus: GpuDriver, notifier: Notifier, clock: Clock
+    config: Config,
+    journal: Journal,
+    host: HostReading,
+    applicant: Registration,
+    gpus: GpuDriver,
+    notifier: Notifier,
+    clock: Clock,
 ) -> None:
     """Run one agent until cancelled.
 
@@ -97,6 +109,7 @@ async def serve(
         config: Checked.
         journal: Open; closed by the caller.
         host: Read once: none of it changes within a boot.
+        applicant: What the node joins with, its GPUs aside.
         gpus: The GPU driver; closed by the caller.
         notifier: Where systemd listens, if it does.
         clock: Time and chance.
@@ -119,13 +132,7 @@ async def serve(
 
     def registration() -> Registration:
         gpu_uuids = [gpu.uuid for gpu in senses.inventory.gpus] if senses.inventory else []
-        return Registration(
-            name=config.name or host.hostname,
-            machine_id=host.machine_id,
-            pool=config.pool,
-            agent_version=VERSION,
-            gpus=tuple(gpu_uuids[:GPUS_MAX]),
-        )
+        return applicant.model_copy(update={"gpus": tuple(gpu_uuids[:GPUS_MAX])})
 
     def accept(credential: Credential) -> str | None:
         if why := agent.join(credential.cluster_id, credential.node_id):
@@ -146,6 +153,24 @@ async def serve(
             await agent.run(Uplink(transport, clock, registration, accept, credential))
     finally:
         kernel_log.close()
+
+
+def _applicant(config: Config, host: HostReading) -> Registration:
+    """Return what the node joins with.
+
+    Raises:
+        ConfigError: The host name or machine id is none that a node can have.
+    """
+    try:
+        return Registration(
+            name=config.name or host.hostname, machine_id=host.machine_id, pool=config.pool, agent_version=VERSION
+        )
+    except ValidationError as error:
+        mistakes = (
+            f"{_KEYS[str(item['loc'][0])]}: the host's own will not do, set another: {item['msg']}"
+            for item in error.errors(include_url=False, include_input=False)
+        )
+        raise ConfigError("\n".join(mistakes)) from error
 
 
 def _gpus(config: Config, clock: Clock) -> GpuDriver:

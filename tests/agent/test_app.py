@@ -20,10 +20,11 @@ from muster_agent.drivers.fake import FakeGpus, append_event, fake_host, write_s
 from muster_agent.drivers.gpu import GpuDriver
 from muster_agent.journal import Journal
 from muster_agent.sdnotify import Notifier
-from muster_shared.wire import Assignment, Report
+from muster_shared.wire import Assignment, Registration, Report
 from tests.support.stand_in import StandIn, problem, serving
 
 HOST = HostReading(hostname="gpu-01", machine_id="0123456789abcdef", boot_id="boot-1", cpus=4, memory_mib=1_024)
+APPLICANT = Registration(name="gpu-01", machine_id="0123456789abcdef", agent_version="1")
 READING = fake_host("gpu-01", gpus=2)
 GPUS = [gpu.uuid for gpu in READING.gpus if gpu.uuid]
 
@@ -76,7 +77,7 @@ class Node:
         """Run the agent for as long as the block lasts."""
         clock, journal = SystemClock(), Journal.open(self.folder / "state")
         gpus = gpus or FakeGpus(self.folder / "gpus.json", self.folder / "events", clock)
-        serving_it = asyncio.create_task(serve(self.config, journal, self.host, gpus, Notifier(None), clock))
+        serving_it = asyncio.create_task(serve(self.config, journal, self.host, APPLICANT, gpus, Notifier(None), clock))
         try:
             yield
         finally:
@@ -324,6 +325,16 @@ async def test_a_second_agent_on_the_same_state_folder_ends_with_a_clear_word(no
 
     assert process.returncode == 1
     assert b"another agent" in err
+    assert b"Traceback" not in err
+
+
+async def test_a_machine_id_that_no_node_can_have_is_told_with_the_key_that_mends_it(node: Node) -> None:
+    (node.folder / "odd").write_text("?\n")
+    process = await started(node, MUSTER_AGENT_MACHINE_ID_FILE=str(node.folder / "odd"))
+    _, err = await asyncio.wait_for(process.communicate(), 30)
+
+    assert process.returncode == 2
+    assert b"machine_id_file:" in err
     assert b"Traceback" not in err
 
 

@@ -20,7 +20,8 @@ from muster_agent.loop.hands import Hands
 from muster_agent.loop.reporter import Reporter
 from muster_agent.loop.senses import Senses
 from muster_agent.sdnotify import Notifier
-from muster_agent.uplink import UnreachableError, Uplink
+from muster_agent.uplink import UnreachableError
+from muster_agent.uplink.patience import Uplink
 from muster_shared.wire import Assignment, Credential, DesiredState, Registration, Report, ReportAnswer
 from tests.support.virtual_clock import VirtualClock
 

@@ -4,17 +4,9 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from muster_agent.uplink import (
-    ANSWER_BYTES_MAX,
-    PAUSES,
-    HttpTransport,
-    IdentityUnknownError,
-    RefusedError,
-    UnreachableError,
-    Uplink,
-    UplinkError,
-    session,
-)
+from muster_agent.uplink import IdentityUnknownError, RefusedError, UnreachableError, UplinkError
+from muster_agent.uplink.http import ANSWER_BYTES_MAX, HttpTransport, session
+from muster_agent.uplink.patience import PAUSES, Uplink
 from muster_shared.wire import Assignment, Credential, Registration, Report
 from tests.support.stand_in import StandIn, problem, serving
 from tests.support.virtual_clock import VirtualClock

@@ -19,7 +19,7 @@ from muster_agent.loop.hands import Hands
 from muster_agent.loop.reporter import Reporter
 from muster_agent.loop.senses import Senses
 from muster_agent.sdnotify import Notifier
-from muster_agent.uplink import Uplink
+from muster_agent.uplink.patience import Uplink
 
 POLL_MS: Final = 50_000  # below the minute after which idle connections are commonly cut
 BLUR_MS: Final = 1_000  # an answer that took longer dates its times too vaguely and is asked for once more
@@ -120,8 +120,9 @@ class Agent:
 
     async def _listen(self, events: AsyncIterator[GpuEvent]) -> None:
         async for event in events:
-            _log.warning("fault", source=event.source, code=event.code, gpu=event.uuid or event.pci, text=event.text)
-            self._senses.take_event(event)
+            if self._senses.take_event(event):
+                gpu = event.uuid or event.pci
+                _log.warning("fault", source=event.source, code=event.code, gpu=gpu, text=event.text)
             self._due.set()
 
     async def _act(self) -> None:

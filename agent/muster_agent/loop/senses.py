@@ -1,6 +1,6 @@
 """Senses: folds readings and faults into inventory, holds and facts, and keeps what a restart must not lose."""
 
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -11,6 +11,8 @@ from muster_agent.core.readings import GpuEvent, HostReading, KernelLogReading, 
 from muster_agent.core.records import Facts
 from muster_agent.journal import Journal
 from muster_shared.wire import FABRIC_DOMAIN, Hold, Inventory
+
+LOG_EVERY_MS: Final = 60_000  # agent cases, A32
 
 _log = structlog.get_logger(part="senses")
 
@@ -33,6 +35,7 @@ class Senses:
         self._bad = journal.bad()
         self._saved: dict[str, dict[str, Any]] = {}
         self._read_fully = False
+        self._logged: dict[tuple[str | None, int], int] = {}  # GPU and code -> boot clock
 
     @property
     def inventory(self) -> Inventory | None:
@@ -72,13 +75,21 @@ class Senses:
         self._bad = self._journal.bad()
         self._keep()
 
-    def take_event(self, event: GpuEvent) -> None:
-        """Fold in one fault, from either source."""
+    def take_event(self, event: GpuEvent) -> bool:
+        """Fold in one fault, from either source. True where it is worth a line in the log.
+
+        Source: agent cases, A32: a storm is one line a minute for each GPU and code.
+        """
         before = self._health.holds
         self._health = self._health.after_event(event, self._clock.unix_ms(), self._host.boot_id)
         # A hold is on disk before anything is told of it. Mere counts of a storm wait for the next reading.
         if self._health.holds != before:
             self._keep()
+        fault, now_ms = (event.uuid or event.pci, event.code), self._clock.boot_ms()
+        fresh = now_ms - self._logged.get(fault, -LOG_EVERY_MS) >= LOG_EVERY_MS
+        if fresh:
+            self._logged[fault] = now_ms
+        return fresh
 
     def _keep(self) -> None:
         for name, memory in (("inventory", self._fold.to_dict()), ("health", self._health.to_dict())):
