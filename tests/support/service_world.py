@@ -266,6 +266,7 @@ async def world_on(url: str, policy: Mapping[str, int] | None = None) -> AsyncIt
     world = World(url)
     try:
         await world.coordinator.write(operate.prepare, "default", policy)
+        await world.coordinator.passes.run_once()  # its epoch begins here
         yield world
     finally:
         await world.coordinator.database.close()

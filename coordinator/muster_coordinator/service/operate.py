@@ -66,7 +66,7 @@ def set_intent(connection: Connection, at: Moment, name: str, intent: Intent, re
     fact = Fact(f"node.{intent}", {"reason": reason})
     commit.record_node(connection, at, row["id"], row["pool_id"], fact, intent=intent)
     commit.pool_changed(connection, row["pool_id"])
-    return tuple(sorted(look_again(connection, at, [row["id"]])))
+    return read.soonest_first(connection, look_again(connection, at, [row["id"]]))
 
 
 def set_labels(connection: Connection, at: Moment, name: str, labels: Mapping[str, str | None]) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ def set_labels(connection: Connection, at: Moment, name: str, labels: Mapping[st
     written = dumps(after).decode()
     commit.record_node(connection, at, row["id"], row["pool_id"], fact, operator_labels=written)
     commit.pool_changed(connection, row["pool_id"])
-    return tuple(sorted(look_again(connection, at, [row["id"]])))
+    return read.soonest_first(connection, look_again(connection, at, [row["id"]]))
 
 
 def fence(connection: Connection, at: Moment, name: str, reason: str | None) -> tuple[str, ...]:
@@ -118,7 +118,7 @@ def fence(connection: Connection, at: Moment, name: str, reason: str | None) -> 
     commit.raise_revs(connection, [row["id"]])
     commit.record_node(connection, at, row["id"], row["pool_id"], fact)
     commit.pool_changed(connection, row["pool_id"])
-    return tuple(sorted(touched | look_again(connection, at, [row["id"]])))
+    return read.soonest_first(connection, touched | look_again(connection, at, [row["id"]]))
 
 
 def _locked(connection: Connection, name: str) -> RowMapping:

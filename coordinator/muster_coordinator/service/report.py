@@ -25,7 +25,7 @@ _MEASURED: Final = ("fabric.", "gpu.", "driver.")
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """What a report changed: the answer, and the reservations that somebody must look at now."""
+    """What a report changed: the answer, and the reservations that somebody must look at now, soonest start first."""
 
     answer: ReportAnswer
     reservation_ids: tuple[str, ...] = ()
@@ -88,7 +88,9 @@ def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> He
     if changes.facts:
         commit.pool_changed(connection, pool_id)
         changes.touched |= look_again(connection, at, [node_id])
-    return Heard(answer.model_copy(update={"want_inventory": want_inventory}), tuple(sorted(changes.touched)))
+    return Heard(
+        answer.model_copy(update={"want_inventory": want_inventory}), read.soonest_first(connection, changes.touched)
+    )
 
 
 def look_again(connection: Connection, at: Moment, node_ids: Iterable[str]) -> set[str]:

@@ -90,7 +90,7 @@ def listen(connection: Connection, at: Moment, leadership: Leadership) -> tuple[
     if fresh:
         commit.pool_changed(connection, pool_row.id)
         touched |= look_again(connection, at, [row["id"] for row in fresh])
-    return tuple(sorted(touched | _guarded(connection, at, set(silent))))
+    return read.soonest_first(connection, touched | _guarded(connection, at, set(silent)))
 
 
 def advance_led(connection: Connection, at: Moment, leadership: Leadership, reservation_id: str) -> None:
@@ -122,10 +122,7 @@ def due(connection: Connection, at: Moment, pool_id: str) -> list[str]:
         # At one instant: ends first, then repairs, then starts.
         .order_by(
             (RESERVATION.c.state.in_((State.ACTIVE, State.ENDING))).desc(),
-            RESERVATION.c.start_ms,
-            RESERVATION.c.size.desc(),
-            RESERVATION.c.created_ms,
-            RESERVATION.c.id,
+            *read.SOONEST_FIRST,
         )
     )
     return list(connection.execute(wanted).scalars())

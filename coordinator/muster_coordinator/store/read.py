@@ -144,6 +144,19 @@ def as_reservation(row: RowMapping, members: Iterable[Member] = ()) -> Reservati
     )
 
 
+SOONEST_FIRST = (RESERVATION.c.start_ms, RESERVATION.c.size.desc(), RESERVATION.c.created_ms, RESERVATION.c.id)
+"""Who is looked at first where not all can be helped: soonest start, then largest gang, then oldest.
+
+Source: design, section 7, "Order in a storm".
+"""
+
+
+def soonest_first(connection: Connection, reservation_ids: Collection[str]) -> tuple[str, ...]:
+    """Return reservations in the order in which they are looked at."""
+    wanted = select(RESERVATION.c.id).where(RESERVATION.c.id.in_(reservation_ids)).order_by(*SOONEST_FIRST)
+    return tuple(connection.execute(wanted).scalars())
+
+
 def masks(connection: Connection, allocation_ids: Collection[str]) -> dict[str, int]:
     """Return the atom mask of each allocation."""
     found: dict[str, int] = {}
