@@ -314,3 +314,39 @@ def test_f26_an_intent_that_cannot_be_written_is_tried_with_back_off_and_told() 
 
     assert [type(act) for act in world.acts] == [SaveFence, Save]
     assert [(status.state, status.reason) for status in world.statuses()] == [("blocked", "no space left")]
+
+
+def test_a_grant_that_cannot_be_mended_stays_bound_says_why_and_is_tried_with_back_off() -> None:
+    world = bound(A)
+    world.exposed.clear()
+    world.fails = lambda act: "read-only" if isinstance(act, Grant) else None
+    world.boot_ms += 60_000
+
+    world.settle()
+    world.settle()
+
+    assert [(status.state, status.reason) for status in world.statuses()] == [("bound", "read-only")]
+    assert sum(isinstance(act, Grant) for act in world.acts) == 2
+
+    world.fails = lambda _act: None
+    world.boot_ms += AFTER_BACKOFF_MS
+    world.settle()
+    assert world.exposed.keys() == {"alloc_a"}
+    assert [status.reason for status in world.statuses()] == [None]
+
+
+def test_an_unbind_that_fails_is_tried_after_1_2_5_10_30_30_seconds_and_says_why() -> None:
+    world = bound(A)
+    world.fails = lambda act: "busy" if isinstance(act, Revoke) else None
+    world.take(desired(2))
+    tried: list[int] = []
+
+    for _ in range(90):
+        before = len(world.acts)
+        world.settle()
+        if any(isinstance(act, Revoke) for act in world.acts[before:]):
+            tried.append(world.boot_ms)
+        world.boot_ms += 1_000
+
+    assert [later - sooner for sooner, later in pairwise(tried)] == [1_000, 2_000, 5_000, 10_000, 30_000, 30_000]
+    assert [(status.state, status.reason) for status in world.statuses()] == [("unbinding", "busy")]
