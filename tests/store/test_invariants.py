@@ -219,7 +219,7 @@ EXPOSED = {
     "released while exposed": ("I09", f"UPDATE allocation SET bind_state = 'released' WHERE id = {GANG}"),
     "exposed past its grant": ("I08", f"UPDATE allocation SET grant_until_ms = {START - 5_000} WHERE id = {GANG}"),
     "exposed without a grant": ("I08", f"UPDATE allocation SET grant_until_ms = NULL WHERE id = {GANG}"),
-    "exposed before the start": ("I08", "UPDATE reservation SET start_ms = start_ms + 5000 WHERE id = '{gang}'"),
+    "exposed before the start": ("I08", f"UPDATE booking SET start_ms = start_ms + 5000 WHERE allocation_id = {GANG}"),
 }
 
 

@@ -1,0 +1,237 @@
+"""A simulated coordinator: the real pass, handlers and services, with tasks that can be held up, frozen and killed."""
+
+from collections.abc import Callable, Coroutine
+from random import Random
+from types import SimpleNamespace
+from typing import Any, TypeVar, cast
+
+from greenlet import GreenletExit
+from pydantic import BaseModel
+
+from muster_coordinator.api.handlers import agents, nodes, reservations
+from muster_coordinator.api.operation import Call
+from muster_coordinator.api.services import Services
+from muster_coordinator.clock import Moment
+from muster_coordinator.loops.pools import PoolPass
+from muster_coordinator.loops.revs import Revs
+from muster_coordinator.notifier import Notifier
+from muster_coordinator.service.desired import desired, desired_rev
+from muster_coordinator.service.sweep import FencedError
+from muster_shared.errors import Problem
+from muster_shared.wire import ReportAnswer
+from tests.support.sim_book import Book, SimDatabase
+from tests.support.sim_kernel import Kernel, Task
+
+T = TypeVar("T")
+Answer = BaseModel | Problem | None
+Reply = Callable[[Answer], None]
+
+TICK_MS = 5_000  # between two passes with nothing to do
+HASTE_MS = 1_000  # between two passes when there is always something to do
+WAKE_MS = 200  # from a new revision to the polls that wait for it
+POLL_MS = 50_000
+HELD_UP = 0.1  # transactions that others overtake
+HANDLERS: dict[str, Callable[[Any], Coroutine[Any, Any, Answer]]] = {
+    "report": agents.reported,
+    "reserve": reservations.create,
+    "cancel": reservations.cancelled,
+    "release": reservations.released,
+    "open": nodes.opened,
+    "cordon": nodes.cordoned,
+    "drain": nodes.drained,
+    "fence": nodes.fenced,
+}
+
+
+class SimClock:
+    """The coordinator's clock is true time; its chance is the run's."""
+
+    def __init__(self, kernel: Kernel, chance: Random) -> None:
+        self._kernel = kernel
+        self._chance = chance
+
+    def moment(self) -> Moment:
+        return Moment(self._kernel.now_ms, self._chance)
+
+    def new_secret(self) -> str:
+        return f"{self._chance.getrandbits(256):064x}"
+
+
+class SimCoordinator:
+    """One replica.
+
+    Args:
+        kernel: Of the run.
+        book: The database that all replicas share.
+        name: Of the replica; each of its processes holds leases under a name of its own.
+    """
+
+    def __init__(self, kernel: Kernel, book: Book, name: str) -> None:
+        self.name = name
+        self._kernel = kernel
+        self._book = book
+        self._chance = kernel.chance(name)
+        self._database = SimDatabase(book)
+        self._clock = SimClock(kernel, self._chance)
+        self.process = 0
+        self.is_up = False
+        self._frozen_until_ms = 0
+        self._armed: tuple[int, Callable[[], None]] | None = None
+        self._tasks: list[Task] = []
+        self._polls: list[tuple[str, int, Reply]] = []
+        self._passing: Task | None = None
+        self.start()
+
+    def start(self) -> None:
+        """Begin a new process: it knows what is stored, and nothing else."""
+        self.process += 1
+        self.is_up = True
+        self._armed = None
+        changed = Notifier()
+        self.services = Services(self._database, self._clock, changed, Notifier(), Revs(self._database), None)
+        self._pass = PoolPass(self._database, self._clock, changed, f"{self.name}-{self.process}")
+        self._seen = changed.beats
+        self._every(self.process, TICK_MS, self._tick)
+
+    def crash(self) -> None:
+        """Die at once: between transactions, since those under way are undone."""
+        self._kernel.seen["crash"] += 1
+        self.is_up = False
+        self._polls.clear()
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            if task is not self._kernel.task:
+                task.end()
+        if self._kernel.task in tasks:
+            raise GreenletExit
+
+    def stop(self) -> None:
+        """End for good, once the run is over."""
+        self.is_up = False
+        for task in self._tasks:
+            task.end()
+
+    def freeze(self, ms: int) -> None:
+        """Stop for so long without knowing it."""
+        self._kernel.seen["freeze"] += 1
+        self._frozen_until_ms = self._kernel.now_ms + ms
+        if self._kernel.task in self._tasks:
+            self._pause(ms)
+
+    def arm(self, begins: int, act: Callable[[], None]) -> None:
+        """Do something just before a transaction that begins so many transactions from now."""
+        self._armed = (begins, act)
+
+    def at_begin(self) -> None:
+        """A task of ours is about to begin a transaction: the moment for everything that can go wrong."""
+        if self._armed is not None:
+            begins, act = self._armed
+            self._armed = (begins - 1, act) if begins else None
+            if not begins:
+                act()
+        elif not self._kernel.calm and self._chance.random() < HELD_UP:
+            self._pause(self._chance.choice((1, 5, 20, 100, 1_000)))
+
+    def owns(self, task: Task | None) -> bool:
+        """Is it one of this process's tasks?"""
+        return task in self._tasks
+
+    def serve(self, kind: str, path_id: str, body: BaseModel | None, reply: Reply) -> None:
+        """Serve one call. A dead process answers nothing; a frozen one answers late."""
+        if not self.is_up:
+            return
+        call = SimpleNamespace(services=self.services, path={"id": path_id}, body=body, idempotency_key=None)
+
+        def work() -> None:
+            try:
+                answer = ran(HANDLERS[kind](cast("Call[Services, Any, None]", call)))
+            except Problem as problem:
+                answer = problem
+            if isinstance(answer, ReportAnswer) and not answer.accepted:
+                self._kernel.seen["staleReport"] += 1
+            reply(answer)
+
+        self._spawn(work)
+
+    def poll(self, node_id: str, rev: int, reply: Reply) -> None:
+        """Answer the desired state once it is above `rev`, or None after the wait."""
+        if not self.is_up:
+            return
+        process = self.process
+
+        def work() -> None:
+            if ran(self._database.read(desired_rev, node_id)) > rev:
+                reply(ran(self._database.write(desired, self._clock.moment(), node_id)))
+            else:
+                self._polls.append((node_id, rev, reply))
+                self._kernel.after(POLL_MS, give_up)
+
+        def give_up() -> None:
+            if self.process == process and (node_id, rev, reply) in self._polls:
+                self._polls.remove((node_id, rev, reply))
+                reply(None)
+
+        self._spawn(work)
+
+    def revs_rose(self) -> None:
+        """Some node's revision is being raised: look at the waiting polls soon."""
+        self._every(self.process, WAKE_MS, self._wake)
+
+    def _wake(self) -> None:
+        polls, self._polls = self._polls, []
+        for node_id, rev, reply in polls:
+            self.poll(node_id, rev, reply)
+
+    def _tick(self) -> None:
+        is_due = self._passing is None or self._passing.done
+        is_tick = self._kernel.now_ms // HASTE_MS % (TICK_MS // HASTE_MS) == 0
+        if is_due and (is_tick or self.services.changed.beats > self._seen):
+            self._seen = self.services.changed.beats
+            self._passing = self._spawn(self._run_pass)
+        self._every(self.process, HASTE_MS, self._tick)
+
+    def _run_pass(self) -> None:
+        try:
+            ran(self._pass.run_once())
+        except FencedError:
+            self._kernel.seen["fencedWrite"] += 1
+
+    def _every(self, process: int, ms: int, act: Callable[[], None]) -> None:
+        def due() -> None:
+            if self.is_up and self.process == process:
+                act()
+
+        self._kernel.after(ms, due)
+
+    def _spawn(self, work: Callable[[], None]) -> Task:
+        process = self.process
+
+        def may_run_ms() -> int:
+            if not self.is_up or self.process != process:
+                return -1
+            return max(0, self._frozen_until_ms - self._kernel.now_ms)
+
+        def guarded() -> None:
+            try:
+                work()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is found
+                self._kernel.violations.append(f"a task of {self.name} failed: {error!r}")
+
+        task = Task(self._kernel, guarded, may_run_ms)
+        self._tasks = [one for one in self._tasks if not one.done]
+        self._tasks.append(task)
+        task.go_on()
+        return task
+
+    def _pause(self, ms: int) -> None:
+        if self._kernel.task is not None:
+            self._kernel.task.pause(ms)
+
+
+def ran(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits: its transactions are held up inside, if at all."""
+    try:
+        work.send(None)
+    except StopIteration as stop:
+        return cast("T", stop.value)
+    raise AssertionError("it waited for something")
