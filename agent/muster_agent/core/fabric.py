@@ -11,10 +11,10 @@ Health = Literal["notApplicable", "healthy", "unhealthy", "limitedCapacity"]
 _ZERO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 _WELL: Final = frozenset({"healthy", "notApplicable"})  # H100 offers no summary, and is no worse for it
 
-_TRUE: Final = 1
-_DEGRADED_BANDWIDTH, _ROUTE_RECOVERY, _ROUTE_UNHEALTHY, _ACCESS_TIMEOUT = 0, 2, 4, 6  # shifts of two-bit fields
-_CONFIGURATION_SHIFT: Final = 8
-_CONFIGURATION_NONE: Final = 1
+_TRUE: Final = 1  # in each of the two-bit fields; 0 is not applicable, 2 is false
+_DEGRADED_BANDWIDTH, _ROUTE_RECOVERY, _ROUTE_UNHEALTHY, _ACCESS_TIMEOUT = 0, 2, 4, 6  # where each begins
+_CONFIGURATION_SHIFT: Final = 8  # where the four bits of incorrect configuration begin
+_CONFIGURATION_NONE: Final = 1  # of them: nothing is incorrect; what is above names what is
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ DEADLINE_MS: Final = 10_000
 
 _BACK_OFF_MS: Final = (0, 1_000, 2_000, 5_000, 10_000, 30_000)  # after so many deaths without an answer between
 _EVENTS_MAX: Final = 1_024  # a storm that nobody listens to; the kernel log tells it too
-_CHUNK_BYTES: Final = 65_536
+_CHUNK_BYTES: Final = 65_536  # what a pipe holds
 _FAREWELL_MS: Final = 2_000  # a process that waits for events takes one second to notice
 
 

@@ -11,7 +11,7 @@ NOT_SUPPORTED, TIMEOUT, NO_FUNCTION, LOST, WRONG_VERSION = 3, 10, 13, 15, 25
 _GONE: Final = frozenset({LOST, 16, 28})  # lost, reset required, GPU not found
 _NOT_OFFERED: Final = frozenset({NOT_SUPPORTED, NO_FUNCTION, WRONG_VERSION})
 
-_RECOVERY_ACTION_FIELD: Final = 230
+_RECOVERY_ACTION_FIELD: Final = 230  # came with driver 570
 
 
 class Calls:

@@ -11,8 +11,8 @@ Events = Literal["ok", "partial", "down"]
 """Whether faults of all, some or no GPUs are told."""
 
 _XID, _RECOVERY_ACTION = 0x8, 0x8000  # event types
-_RECOVERY_ACTION_XID: Final = 154
-_WHOLE_GPU: Final = 0xFFFFFFFF
+_RECOVERY_ACTION_XID: Final = 154  # the XID that says the same as that event
+_WHOLE_GPU: Final = 0xFFFFFFFF  # NVML's word for "no MIG instance"
 _WAIT_MS: Final = 1_000  # how long a wait for events keeps an old event set alive
 
 
