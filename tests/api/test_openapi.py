@@ -16,6 +16,7 @@ from tests.support.serving import served
 class Bounded(Request):
     count: Annotated[Count, Field(ge=1, le=64, description="Devices")]
     memory: Annotated[Annotated[Count, Field(ge=1)] | None, Field(description="GiB")] = None
+    loose: Annotated[Count, Field(ge=-5, le=2**60)] = 0
     ge: Count = 0  # a field may be called like a keyword
 
 
@@ -99,6 +100,7 @@ def test_bounds_survive_the_validators_they_stand_behind() -> None:
             "default": None,
             "description": "GiB",
         },
+        "loose": {"type": "integer", "minimum": 0, "maximum": 2**53, "default": 0},
         "ge": {"type": "integer", "minimum": 0, "maximum": 2**53, "default": 0},
     }
 

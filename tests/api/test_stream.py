@@ -84,15 +84,18 @@ async def test_a_stream_is_not_resumed_from_what_is_no_event_id(client: ClientSe
     assert (await answer.json(content_type="application/problem+json"))["errors"][0]["path"] == "Last-Event-ID"
 
 
-async def test_a_silent_stream_beats_and_is_closed_when_its_reader_goes(
-    client: ClientSession, closed: asyncio.Queue[str]
+async def test_a_silent_stream_beats_and_is_closed_without_a_word_when_its_reader_goes(
+    closed: asyncio.Queue[str],
 ) -> None:
-    answer = await client.get("/v1/silence", headers={"X-Request-Id": "gone"})
-    beats = [await answer.content.readuntil(b"\n\n") for _ in range(3)]
-    answer.close()
+    with capture_logs() as logs:
+        async with served(OPERATIONS, services=closed) as client:
+            answer = await client.get("/v1/silence", headers={"X-Request-Id": "gone"})
+            beats = [await answer.content.readuntil(b"\n\n") for _ in range(3)]
+            answer.close()
+            seen = await closed.get()
 
     assert beats == [b": open\n\n", b": still here\n\n", b": still here\n\n"]
-    assert await closed.get() == "gone"
+    assert (seen, logs) == ("gone", [])
 
 
 async def test_a_stream_ends_when_the_server_stops(closed: asyncio.Queue[str]) -> None:
