@@ -1,0 +1,140 @@
+"""Is a booking still sound: what counts against a member, when it is moved, and when it is looked at again."""
+
+from dataclasses import replace
+
+import pytest
+
+from muster_coordinator.core.model import BindState, Policy
+from muster_coordinator.core.repair.check import Risk, due_repair, next_check_ms, risks
+from tests.support.drawings import WINDOW, member, placed, pool, with_gang
+
+POLICY = Policy(repair_lead_ms=100, repair_horizon_ms=500, silence_repair_after_ms=50)
+GANG = placed("a1:01 a2:01", 2, count=2)
+START_MS = WINDOW.start_ms
+
+
+def found(drawing: str, gang_value: str | None = "A") -> list[tuple[str, str, str]]:
+    gang = placed("a1:01 a2:01", 2, gang_value, count=2)
+    return [(risk.node_id, risk.code, risk.cause) for risk in risks(gang, with_gang(pool(drawing), gang), POLICY)]
+
+
+@pytest.mark.parametrize(
+    ("second", "risk"),
+    [
+        ("a2 A ....", None),
+        ("a2 A ..xx", None),  # other atoms than ours
+        ("a2 A ..##", None),
+        ("a2 A .x..", ("a2", "held", "xid")),
+        ("a2 A .... cordoned", ("a2", "cordoned", "")),
+        ("a2 A .... draining", ("a2", "draining", "")),
+        ("a2 A .... leased", ("a2", "leased", "")),
+        ("a2 A .... silent", ("a2", "unreachable", "")),
+        ("a2 B ....", ("a2", "topologyChanged", "B")),
+        ("a2 - ....", ("a2", "topologyChanged", "")),
+        ("a2 A .", ("a2", "deviceLost", "")),
+        # What is surely bad is said before what is only unknown.
+        ("a2 A .x.. silent", ("a2", "held", "xid")),
+        ("a2 B .... silent", ("a2", "topologyChanged", "B")),
+    ],
+)
+def test_a_member_is_unsound_for_one_reason_at_a_time(second: str, risk: tuple[str, str, str] | None) -> None:
+    assert found(f"a1 A ....\n{second}") == ([risk] if risk else [])
+
+
+def test_a_gang_without_a_key_does_not_mind_labels() -> None:
+    assert found("a1 A ....\na2 B ....", gang_value=None) == []
+
+
+def test_a_node_that_left_the_pool_and_a_member_that_was_lost_are_unsound() -> None:
+    lost = replace(member("a1:01", BindState.LOST), reason="lostByReboot")
+    gang = replace(GANG, members=(lost, GANG.members[1]))
+
+    assert [(risk.code, risk.cause) for risk in risks(gang, pool("a1 A ...."), POLICY)] == [
+        ("memberLost", "lostByReboot"),
+        ("nodeGone", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "soft", "hardens_ms"),
+    [
+        ("a1 A .... silent", True, POLICY.silence_repair_after_ms),
+        ("a1 - ....", True, None),
+        ("a1 B ....", False, None),
+        ("a1 A x...", False, None),
+        ("a1 A .... cordoned", False, None),
+    ],
+)
+def test_unknown_is_not_bad(line: str, soft: bool, hardens_ms: int | None) -> None:  # noqa: FBT001 - a column of the table
+    (risk,) = risks(placed("a1:01", 1, count=2), pool(line), POLICY)
+
+    assert (risk.soft, risk.hardens_ms) == (soft, hardens_ms)
+
+
+BAD = Risk("a1", "held", "xid")
+SILENT = Risk("a1", "unreachable", soft=True, hardens_ms=700)
+UNKNOWN = Risk("a1", "topologyChanged", soft=True)
+
+
+@pytest.mark.parametrize(
+    ("risk", "now_ms", "moves"),
+    [
+        (BAD, START_MS - 501, False),
+        (BAD, START_MS - 500, True),
+        (UNKNOWN, START_MS - 101, False),
+        (UNKNOWN, START_MS - 100, True),
+        (SILENT, 699, False),
+        (SILENT, 700, True),
+        (replace(SILENT, hardens_ms=400), START_MS - 501, False),
+        (replace(SILENT, hardens_ms=5_000), START_MS - 100, True),
+        (BAD, START_MS + 1, True),
+    ],
+)
+def test_bad_moves_within_the_horizon_and_unknown_within_the_lead_or_once_it_lasts(
+    risk: Risk,
+    now_ms: int,
+    moves: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    assert due_repair(GANG, [risk], now_ms, POLICY) == (frozenset({"a1"}) if moves else frozenset())
+
+
+@pytest.mark.parametrize(
+    ("risk", "now_ms", "again_ms"),
+    [
+        (None, 0, START_MS - 100),
+        (None, START_MS - 100, None),
+        (BAD, 0, START_MS - 500),
+        (BAD, START_MS - 500, START_MS - 100),
+        (SILENT, START_MS - 500, 700),
+        (SILENT, 700, START_MS - 100),
+        (replace(SILENT, hardens_ms=950), START_MS - 100, 950),
+        (UNKNOWN, START_MS - 500, START_MS - 100),
+        (UNKNOWN, START_MS, None),
+    ],
+)
+def test_a_booking_is_looked_at_again_at_the_next_hour_at_which_the_answer_may_change(
+    risk: Risk | None, now_ms: int, again_ms: int | None
+) -> None:
+    assert next_check_ms(GANG, [risk] if risk else [], now_ms, POLICY) == again_ms
+
+
+@pytest.mark.parametrize("risk", [BAD, SILENT, UNKNOWN, None])
+def test_no_hour_at_which_a_member_must_move_is_slept_through(risk: Risk | None) -> None:
+    """Looking only when told finds the first instant of a due repair that looking always finds."""
+    known = [risk] if risk else []
+    always = next((ms for ms in range(START_MS) if due_repair(GANG, known, ms, POLICY)), None)
+    told: int | None = 0
+    while told is not None and not due_repair(GANG, known, told, POLICY):
+        told = next_check_ms(GANG, known, told, POLICY)
+
+    assert told == always
+
+
+def test_what_is_wrong_is_said_in_words() -> None:
+    said = [risk.sentence for risk in (BAD, SILENT, Risk("a1", "topologyChanged", "B"))]
+
+    assert said == [
+        "a booked device is on hold (xid)",
+        "the node is silent",
+        "the node is on another topology value than it was booked with (B)",
+    ]
