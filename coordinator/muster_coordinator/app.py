@@ -8,6 +8,7 @@ import socket
 import sys
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Final
 
 import click
 import structlog
@@ -29,6 +30,7 @@ from muster_coordinator.service.operate import prepare
 from muster_coordinator.store import migrate
 from muster_coordinator.store.engine import Database, DatabaseInUseError
 
+_ALONE_S: Final = 10.0  # a safety net: in one process every change is a beat
 _log = structlog.get_logger("muster_coordinator")
 
 
@@ -68,9 +70,12 @@ async def serve(config: Config, clock: Clock) -> None:
         holder = f"{socket.gethostname()}-{os.getpid()}-{clock.moment().chance.getrandbits(32):08x}"
         pools = PoolPass(database, clock, changed, holder)
         tick_s = config.tick_ms / 1000
-        rounds = {"revs": revs.run_once, "pools": pools.run_once, "relay": Relay(database, published).run_once}
+        # Whatever this process commits wakes these two; only another replica's changes need a look of their own.
+        look_s = _ALONE_S if database.is_sqlite else tick_s
         loops = [
-            asyncio.create_task(every(run_once, tick_s, changed, name), name=name) for name, run_once in rounds.items()
+            asyncio.create_task(every(pools.run_once, tick_s, changed, "pools"), name="pools"),
+            asyncio.create_task(every(revs.run_once, look_s, changed, "revs"), name="revs"),
+            asyncio.create_task(every(Relay(database, published).run_once, look_s, changed, "relay"), name="relay"),
         ]
         loops.append(asyncio.create_task(ping_watchdog(), name="watchdog"))
         for loop in loops:

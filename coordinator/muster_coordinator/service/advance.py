@@ -192,8 +192,8 @@ class _Walk:
         commit.record(self.connection, self.at, reservation, fact, Move.UNPLACE, **changes)
 
 
-def advance(connection: Connection, at: Moment, reservation_id: str) -> State | None:
-    """Take every step that is due for one reservation, and return its state; None when it does not exist.
+def advance(connection: Connection, at: Moment, reservation_id: str) -> bool:
+    """Take every step that is due for one reservation, and return whether there was any.
 
     Args:
         connection: In a transaction of its own.
@@ -202,17 +202,17 @@ def advance(connection: Connection, at: Moment, reservation_id: str) -> State | 
     """
     pool_id = connection.execute(select(RESERVATION.c.pool_id).where(RESERVATION.c.id == reservation_id)).scalar()
     if pool_id is None:
-        return None
+        return False
     pool_row = read.pool(connection, pool_id, lock=True)
     assert pool_row is not None, "a reservation's pool exists: the foreign key says so"
     walk = _Walk(connection, at, pool_row)
-    for _ in range(_STEPS_MAX):
+    for steps in range(_STEPS_MAX):
         found = read.reservation(connection, reservation_id, lock=True)
         assert found is not None, "reservations are never deleted"
         reservation, row = found
         step = next_step(reservation, at.ms, pool_row.policy, row["check_due_ms"], pool_row.epoch_since_ms)
         if step is None:
-            return reservation.state
+            return steps > 0
         walk.take(reservation, row, step)
     raise RuntimeError(f"{reservation_id} does not come to rest: a bug in the lifecycle")
 

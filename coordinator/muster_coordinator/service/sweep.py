@@ -6,7 +6,7 @@ Every part looks at stored state and the clock, so it does not matter how often 
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, insert, or_, select, update
+from sqlalchemy import Connection, RowMapping, insert, or_, select, update
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
@@ -20,6 +20,7 @@ from muster_coordinator.store.tables import ALLOCATION, LEASE, NODE, RESERVATION
 LEASE_MS: Final = 15_000
 """How long a coordinator that stopped renewing keeps others waiting. Source: facts on reliability, section 6."""
 
+_RENEW_MS: Final = LEASE_MS // 3  # a write, and its fsync, only when it is worth one
 _GUARD_MARGIN_MS: Final = 30_000  # after `grantUntil`: design, section 6
 
 
@@ -34,6 +35,32 @@ class Leadership:
     pool_id: str
     holder: str
     epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Agenda:
+    """What one pool needs now, found by reading alone: an idle pool costs no write."""
+
+    pool_row: PoolRow
+    leadership: Leadership | None  # None where the lease must be taken or renewed first
+    is_silence_due: bool  # a node fell silent, or a guard has ended what a silent one held
+    due: tuple[str, ...]  # reservations that ask for a step
+
+
+def agendas(connection: Connection, at: Moment, holder: str) -> list[Agenda]:
+    """Return what every pool needs now. Others may change it before it is done: each step looks again."""
+    return [_agenda(connection, at, pool_row, holder) for pool_row in read.pools(connection)]
+
+
+def _agenda(connection: Connection, at: Moment, pool_row: PoolRow, holder: str) -> Agenda:
+    lease = connection.execute(select(LEASE).where(LEASE.c.pool_id == pool_row.id)).mappings().first()
+    is_led = lease is not None and lease["holder"] == holder and lease["until_ms"] - at.ms >= LEASE_MS - _RENEW_MS
+    return Agenda(
+        pool_row,
+        Leadership(pool_row.id, holder, pool_row.epoch) if is_led else None,
+        bool(_fresh(connection, at, pool_row) or _ended_by_guard(connection, at, pool_row)),
+        tuple(due(connection, at, pool_row.id)),
+    )
 
 
 def lead(connection: Connection, at: Moment, pool_id: str, holder: str) -> Leadership | None:
@@ -51,7 +78,7 @@ def lead(connection: Connection, at: Moment, pool_id: str, holder: str) -> Leade
         return Leadership(pool_id, holder, 1)
     mine = update(LEASE).where(LEASE.c.pool_id == pool_id)
     if row["holder"] == holder:
-        if until_ms - row["until_ms"] > LEASE_MS // 3:  # a write, and its fsync, only when it is worth one
+        if until_ms - row["until_ms"] > _RENEW_MS:
             connection.execute(mine.values(until_ms=until_ms))
         return Leadership(pool_id, holder, row["epoch"])
     if row["until_ms"] > at.ms:
@@ -81,27 +108,50 @@ def listen(connection: Connection, at: Moment, leadership: Leadership) -> tuple[
     pool_row = _pool(connection, leadership)
     hold_epoch(connection, leadership)
     touched: set[str] = set()
-    rows = connection.execute(select(NODE).where(NODE.c.pool_id == pool_row.id).order_by(NODE.c.id)).mappings().all()
-    silent = {row["id"]: row for row in rows if _is_silent(row["last_report_ms"], pool_row, at)}
-    fresh = [row for row in silent.values() if not row["silent"] and row["last_report_ms"] is not None]
+    fresh = _fresh(connection, at, pool_row)
     for row in fresh:
         fact = Fact("node.unreachable", {"lastReport": row["last_report_ms"]})
         commit.record_node(connection, at, row["id"], pool_row.id, fact, silent=True)
     if fresh:
         commit.pool_changed(connection, pool_row.id)
         touched |= look_again(connection, at, [row["id"] for row in fresh])
-    return read.soonest_first(connection, touched | _guarded(connection, at, set(silent)))
+    for row in _ended_by_guard(connection, at, pool_row):
+        freed = update(ALLOCATION).where(ALLOCATION.c.id == row["id"])
+        connection.execute(freed.values(bind_state=BindState.FENCED, bind_reason="guard"))
+        touched.add(row["reservation_id"])
+    return read.soonest_first(connection, touched)
 
 
-def advance_led(connection: Connection, at: Moment, leadership: Leadership, reservation_id: str) -> None:
-    """Carry one reservation on, as the leader of its pool.
+def _fresh(connection: Connection, at: Moment, pool_row: PoolRow) -> list[RowMapping]:
+    """Return the nodes that have fallen silent and were not announced."""
+    heard = select(NODE).where(NODE.c.pool_id == pool_row.id, ~NODE.c.silent, NODE.c.last_report_ms.is_not(None))
+    late = heard.where(NODE.c.last_report_ms < at.ms - pool_row.policy.unreachable_after_ms).order_by(NODE.c.id)
+    rows = connection.execute(late).mappings().all()
+    return [row for row in rows if read.silent_since(row["last_report_ms"], pool_row, at.ms) is not None]
+
+
+def _ended_by_guard(connection: Connection, at: Moment, pool_row: PoolRow) -> list[RowMapping]:
+    """Return allocations that a silent node's armed guard has ended."""
+    ended = (
+        select(ALLOCATION, NODE.c.last_report_ms)
+        .join(NODE, NODE.c.id == ALLOCATION.c.node_id)
+        .where(NODE.c.pool_id == pool_row.id, ALLOCATION.c.bind_state == BindState.UNBINDING, ALLOCATION.c.guard_armed)
+        .where(ALLOCATION.c.grant_until_ms + _GUARD_MARGIN_MS <= at.ms)
+        .order_by(ALLOCATION.c.id)
+    )
+    rows = connection.execute(ended).mappings().all()
+    return [row for row in rows if read.silent_since(row["last_report_ms"], pool_row, at.ms) is not None]
+
+
+def advance_led(connection: Connection, at: Moment, leadership: Leadership, reservation_id: str) -> bool:
+    """Carry one reservation on, as the leader of its pool; return whether anything was due.
 
     Raises:
         FencedError: Somebody else leads by now; nothing was written.
     """
     _pool(connection, leadership)
     hold_epoch(connection, leadership)
-    advance(connection, at, reservation_id)
+    return advance(connection, at, reservation_id)
 
 
 def due(connection: Connection, at: Moment, pool_id: str) -> list[str]:
@@ -134,24 +184,6 @@ def waiting(connection: Connection, at: Moment, pool_id: str, *, is_event: bool)
     chosen = mine if is_event else mine & (RESERVATION.c.retry_due_ms <= at.ms)
     order = (RESERVATION.c.created_ms, RESERVATION.c.id)
     return list(connection.execute(select(RESERVATION.c.id).where(chosen).order_by(*order)).scalars())
-
-
-def _guarded(connection: Connection, at: Moment, silent: set[str]) -> set[str]:
-    ended = (
-        select(ALLOCATION)
-        .where(ALLOCATION.c.node_id.in_(silent), ALLOCATION.c.bind_state == BindState.UNBINDING)
-        .where(ALLOCATION.c.guard_armed, ALLOCATION.c.grant_until_ms + _GUARD_MARGIN_MS <= at.ms)
-    )
-    touched: set[str] = set()
-    for row in connection.execute(ended).mappings().all():
-        freed = update(ALLOCATION).where(ALLOCATION.c.id == row["id"])
-        connection.execute(freed.values(bind_state=BindState.FENCED, bind_reason="guard"))
-        touched.add(row["reservation_id"])
-    return touched
-
-
-def _is_silent(last_report_ms: int | None, pool_row: PoolRow, at: Moment) -> bool:
-    return read.silent_since(last_report_ms, pool_row, at.ms) is not None
 
 
 def _pool(connection: Connection, leadership: Leadership) -> PoolRow:
