@@ -29,6 +29,7 @@ class Heard:
 
     answer: ReportAnswer
     reservation_ids: tuple[str, ...] = ()
+    is_news: bool = False  # something changed: whoever waits for changes should look
 
 
 @dataclass(slots=True)
@@ -89,7 +90,9 @@ def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> He
         commit.pool_changed(connection, pool_id)
         changes.touched |= look_again(connection, at, [node_id])
     return Heard(
-        answer.model_copy(update={"want_inventory": want_inventory}), read.soonest_first(connection, changes.touched)
+        answer.model_copy(update={"want_inventory": want_inventory}),
+        read.soonest_first(connection, changes.touched),
+        is_news=changes.facts or bool(changes.touched),
     )
 
 
