@@ -252,10 +252,12 @@ def test_a_rolling_grant_is_renewed_by_the_same_revision() -> None:
 
 def test_a_window_that_was_extended_is_told_to_the_tenant_also_where_the_grant_stays() -> None:
     world = bound(A)
+    world.acts.clear()
 
     world.take(desired(2, [replace(A, end_unix_ms=A.end_unix_ms + HOUR_MS)]))
     world.settle()
 
+    assert [type(act) for act in world.acts] == [SaveFence, Save, Grant]
     assert world.exposed["alloc_a"].end_unix_ms == A.end_unix_ms + HOUR_MS
 
 
