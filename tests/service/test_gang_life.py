@@ -1,6 +1,6 @@
 """The life of a gang, from the request to the last confirmed release: all its members move together."""
 
-from tests.support.service_world import HOUR, MINUTE, SECOND, World, asks
+from tests.support.service_world import HOUR, MINUTE, SECOND, World, asks, end_of, start_of
 
 
 async def test_a_gang_lives_from_placed_to_ended_member_by_member(world: World) -> None:
@@ -45,13 +45,13 @@ async def test_a_booking_waits_for_its_hour_and_ends_with_it(world: World) -> No
     booked = await world.get(asked.id)
     assert (booked.state, booked.start, booked.end) == ("placed", world.now_ms + 2 * HOUR, world.now_ms + 3 * HOUR)
 
-    await world.until(booked.start - 1)
+    await world.until(start_of(booked) - 1)
     assert await world.binds(asked.id) == {"a1": "reserved", "a2": "reserved"}
-    await world.until(booked.start)
+    await world.until(start_of(booked))
     assert await world.state(asked.id) == "active"
-    await world.until(booked.end - 1)
+    await world.until(end_of(booked) - 1)
     assert await world.state(asked.id) == "active"
-    await world.until(booked.end)
+    await world.until(end_of(booked))
     assert (await world.get(asked.id)).reason == "Completed"
 
 
@@ -80,12 +80,12 @@ async def test_a_late_placement_has_its_full_duration_and_never_more_than_a_give
     by_end = await world.reserve(asks(gpus=4, end=world.now_ms + 3 * HOUR))
     await world.settle()
 
-    await world.until(blocker.end or 0)
+    await world.until(end_of(blocker))
     await world.settle()
 
     late = [await world.get(one.id) for one in (by_length, by_end)]
     assert [(one.state, one.start, one.end) for one in late] == [
-        ("active", blocker.end, (blocker.end or 0) + HOUR),
+        ("active", blocker.end, end_of(blocker) + HOUR),
         ("active", blocker.end, by_end.end),
     ]
 

@@ -2,7 +2,7 @@
 
 from muster_coordinator.service.admit import retry
 from muster_coordinator.store import read
-from tests.support.service_world import DAY, HOUR, MINUTE, SECOND, World, asks
+from tests.support.service_world import DAY, HOUR, MINUTE, SECOND, World, asks, start_of
 
 
 async def booked_gang(world: World, start: str = "+2h", size: int = 2) -> str:
@@ -176,7 +176,7 @@ async def test_a_repair_takes_from_no_other_booking(world: World) -> None:
 async def test_far_ahead_a_broken_node_is_a_risk_at_once_and_a_move_at_the_horizon(world: World) -> None:
     """openpbs 1478, Blazar: three days ahead; not only when the start is near, and not only until it."""
     gang = await booked_gang(world, start="+3d")
-    start_ms = (await world.get(gang)).start or 0
+    start_ms = start_of(await world.get(gang))
     world.agents["a1"].hold(0)
     await world.settle()
     assert (await world.nodes_of(gang), len((await world.get(gang)).at_risk)) == ("a1 a2", 1)
@@ -201,7 +201,7 @@ async def test_a_node_that_recovers_before_the_horizon_keeps_its_booking(world: 
     node.holds.clear()
     await world.settle()
 
-    await world.until((before.start or 0) - HOUR)
+    await world.until((start_of(before)) - HOUR)
 
     assert await world.story(gang) == ["created", "placed", "at_risk", "risk_cleared"]
     assert (await world.get(gang)).members == before.members
@@ -238,7 +238,7 @@ async def test_a_cordon_gives_the_spare_to_the_soonest_start_too(world: World) -
 async def test_every_booking_is_looked_at_a_quarter_of_an_hour_before_its_start(world: World) -> None:
     """A node that fell silent since, with its silence still too short to matter by itself."""
     gang = await booked_gang(world)
-    start_ms = (await world.get(gang)).start or 0
+    start_ms = start_of(await world.get(gang))
     await world.until(start_ms - 15 * MINUTE - 25 * SECOND)
     world.agents["a1"].is_up = False
 
@@ -250,7 +250,7 @@ async def test_every_booking_is_looked_at_a_quarter_of_an_hour_before_its_start(
 
 async def test_a_booking_is_looked_at_once_more_in_the_moment_it_starts(world: World) -> None:
     gang = await booked_gang(world)
-    start_ms = (await world.get(gang)).start or 0
+    start_ms = start_of(await world.get(gang))
     await world.until(start_ms - MINUTE)
     world.agents["a1"].is_up = False
 
@@ -337,7 +337,7 @@ async def test_an_active_gang_is_not_moved_when_its_node_restarts_but_said_to_be
 async def test_after_a_repair_the_old_node_is_told_nothing_and_the_new_one_once(world: World) -> None:
     """openpbs 2612, 1894: repaired one second before the start."""
     gang = await booked_gang(world)
-    await world.until(((await world.get(gang)).start or 0) - SECOND)
+    await world.until((start_of(await world.get(gang))) - SECOND)
     world.agents["a1"].hold(0)
     await world.settle()
     await world.wait(SECOND)
@@ -369,7 +369,7 @@ async def test_a_foreign_process_at_the_start_is_shown_and_the_member_is_swapped
     """SchedMD 24004: the agent finds the devices in use."""
     gang = await booked_gang(world)
     world.agents["a1"].refusal = ("blocked", "foreignProcess")
-    await world.until((await world.get(gang)).start or 0)
+    await world.until(start_of(await world.get(gang)))
     shown = next(one for one in (await world.get(gang)).members if one.node_name == "a1")
     assert (shown.bind_state, shown.bind_reason) == ("binding", "foreignProcess")
 

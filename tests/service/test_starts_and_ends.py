@@ -4,7 +4,7 @@ import pytest
 
 from muster_coordinator.service import operate
 from muster_shared.errors import Code, Problem
-from tests.support.service_world import HOUR, MINUTE, SECOND, World, asks
+from tests.support.service_world import HOUR, MINUTE, SECOND, World, asks, end_of
 
 
 async def test_a_start_waits_for_the_previous_unbind_and_is_never_an_error(world: World) -> None:
@@ -15,7 +15,7 @@ async def test_a_start_waits_for_the_previous_unbind_and_is_never_an_error(world
     await world.settle()
     node.lets_go = False
 
-    await world.until(first.end or 0)
+    await world.until(end_of(first))
     assert (await world.state(first.id), await world.state(second.id)) == ("ending", "binding")
     assert await world.binds(second.id) == {"a1": "reserved"}
     await world.wait(20 * SECOND)
@@ -157,7 +157,7 @@ async def test_waiting_for_an_unbind_that_never_comes_is_bounded_too(world: Worl
     second = await world.reserve(asks(start=first.end))
     await world.settle()
     stuck.lets_go = False
-    await world.until(first.end or 0)
+    await world.until(end_of(first))
     await world.join("a2")
     await world.wait(299 * SECOND)
     assert await world.nodes_of(second.id) == "a1"

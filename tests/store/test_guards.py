@@ -53,7 +53,7 @@ def scene(connection: Connection) -> None:
         )  # fmt: skip
 
 
-def book(  # noqa: PLR0913 - each column of the guard is varied by some test
+def book(
     connection: Connection,
     allocation: str,
     start_ms: int,
@@ -70,6 +70,10 @@ def book(  # noqa: PLR0913 - each column of the guard is varied by some test
             start_ms=start_ms, end_ms=end_ms, live=live,
         )
     )  # fmt: skip
+
+
+def change(connection: Connection, allocation: str, columns: dict[str, object]) -> None:
+    connection.execute(update(BOOKING).where(BOOKING.c.allocation_id == allocation).values(**columns))
 
 
 def refused(error: DBAPIError) -> bool:
@@ -136,11 +140,9 @@ async def test_a_booking_is_not_moved_onto_a_taken_atom_or_brought_back_to_life(
         await database.write(book, "b", 0, 10, node="n2")
         await database.write(book, "c", 0, 10, live=False)
 
-        for allocation, change in (("b", {"node_id": "n1"}), ("c", {"live": True})):
+        for allocation, columns in (("b", {"node_id": "n1"}), ("c", {"live": True})):
             with pytest.raises(DBAPIError, check=refused):
-                await database.write(lambda connection, a=allocation, c=change: connection.execute(
-                    update(BOOKING).where(BOOKING.c.allocation_id == a).values(**c)
-                ))  # fmt: skip
+                await database.write(change, allocation, columns)
 
 
 async def test_dead_rows_are_history_and_stand_in_nobodys_way(database_url: str) -> None:
@@ -155,9 +157,12 @@ async def test_after_a_refusal_in_a_savepoint_the_transaction_goes_on(database_u
     def body(connection: Connection) -> None:
         book(connection, "a", 0, 10)
         with pytest.raises(DBAPIError, check=refused), connection.begin_nested():
-            book(connection, "b", 20, 30)
-            book(connection, "c", 5, 15)
+            two(connection)
         book(connection, "c", 10, 15)
+
+    def two(connection: Connection) -> None:
+        book(connection, "b", 20, 30)
+        book(connection, "c", 5, 15)
 
     async with opened(database_url) as database:
         await database.write(scene)

@@ -119,7 +119,7 @@ class ScriptedAgent:
             self._known = sent.inventory_hash
         return answer
 
-    def next_report(self, **changes: Any) -> Report:  # noqa: ANN401 - fields of the report, of any type
+    def next_report(self, **changes: Any) -> Report:
         """Make the next report; `changes` are fields that say something else."""
         self.seq += 1
         inventory = inventory_of(self.name, self.gpus, self.fabric, self.lost)
@@ -163,5 +163,3 @@ class ScriptedAgent:
         self.boot += 1
         self.seq = 0
         self.has.clear()
-
-

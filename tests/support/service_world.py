@@ -16,7 +16,6 @@ from muster_coordinator.service import change, desired, join, look, operate
 from muster_coordinator.service.admit import reserve
 from muster_coordinator.service.bodies import DeviceRequest, GangRequest, ReservationRequest, ReservationView
 from muster_coordinator.service.report import report
-from muster_coordinator.store.engine import Database
 from muster_coordinator.store.tables import EVENT
 from muster_shared.codec import loads
 from muster_shared.wire import FABRIC_DOMAIN, DesiredState, Registration, Report, ReportAnswer
@@ -50,7 +49,7 @@ class WorldClock:
         return f"secret-{self._secrets:026d}"
 
 
-def asks(  # noqa: PLR0913 - what tests vary, each with the value that most of them want
+def asks(
     size: int = 1,
     *,
     gpus: int = 8,
@@ -59,7 +58,7 @@ def asks(  # noqa: PLR0913 - what tests vary, each with the value that most of t
     duration: str = "1h",
     tenant: str = "acme",
     key: str | None = None,
-    **others: Any,  # noqa: ANN401 - further fields of the request
+    **others: Any,
 ) -> ReservationRequest:
     """Write a request: `size` nodes of one fabric that each give `gpus`, for an hour from now."""
     return ReservationRequest(
@@ -73,17 +72,30 @@ def asks(  # noqa: PLR0913 - what tests vary, each with the value that most of t
     )
 
 
+def start_of(view: ReservationView) -> int:
+    """Return when a reservation starts, ms UTC."""
+    assert view.start is not None, "every reservation is stored with its start"
+    return view.start
+
+
+def end_of(view: ReservationView) -> int:
+    """Return when a reservation ends, ms UTC."""
+    return start_of(view) + view.duration
+
+
 class Coordinator:
     """One process: its own database door and memory. Losing it loses nothing else."""
 
     def __init__(self, url: str, clock: WorldClock, holder: str) -> None:
-        self.database: Database = door(url)
+        self.database = door(url)
         self.clock = clock
         self.revs = Revs(self.database)
         self.services = Services(self.database, clock, Notifier(), Notifier(), self.revs, None)
         self.passes = PoolPass(self.database, clock, self.services.changed, holder)
 
-    async def write(self, body: Callable[Concatenate[Connection, Moment, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+    async def write(
+        self, body: Callable[Concatenate[Connection, Moment, P], R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
         """Run a transaction body now."""
         return await self.database.write(body, self.clock.moment(), *args, **kwargs)
 
@@ -165,7 +177,9 @@ class World:
 
     # --- who takes part --------------------------------------------------------------------------------------------
 
-    async def join(self, name: str, *, fabric: str | None = None, gpus: int = 8, pool: str | None = None) -> ScriptedAgent:
+    async def join(
+        self, name: str, *, fabric: str | None = None, gpus: int = 8, pool: str | None = None
+    ) -> ScriptedAgent:
         """Let a node register and report."""
         registration = Registration(name=name, machine_id=f"machine-{name}", agent_version="1", pool=pool)
         credential = await self.coordinator.write(join.register, registration, self.clock.new_secret())
@@ -217,10 +231,8 @@ class World:
     async def story(self, subject: str) -> list[str]:
         """Return the types of what happened to a reservation or node, without the prefix, in order."""
         wanted = select(EVENT.c.type).where(EVENT.c.subject == subject).order_by(EVENT.c.version)
-        return [
-            str(kind).partition(".")[2]
-            for kind in await self.coordinator.database.read(lambda connection: connection.execute(wanted).scalars().all())
-        ]
+        kinds = await self.coordinator.database.read(lambda connection: connection.execute(wanted).scalars().all())
+        return [str(kind).partition(".")[2] for kind in kinds]
 
     async def told(self, subject: str, kind: str) -> list[dict[str, Any]]:
         """Return what the events of one type say about a subject, in order."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, RowMapping, insert, select
+from sqlalchemy.exc import IntegrityError
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.model import Move
@@ -60,9 +61,15 @@ def reserve(connection: Connection, at: Moment, request: ReservationRequest) -> 
         commit.record(connection, at, reservation, Fact("reservation.created", data))
         return None
 
-    return _place(connection, at, pool_row, snapshot, reservation, insert_pending) or Admitted(
-        reservation.id, replayed=False
-    )
+    try:
+        answer = _place(connection, at, pool_row, snapshot, reservation, insert_pending)
+    except IntegrityError:
+        # The same key came in for another pool at the same time: no lock of ours is common to both.
+        with connection.begin():
+            if (earlier := _earlier(connection, request)) is None:
+                raise
+            return earlier
+    return answer or Admitted(reservation.id, replayed=False)
 
 
 def retry(connection: Connection, at: Moment, reservation_id: str, snapshot: Snapshot | None = None) -> bool:
