@@ -78,6 +78,12 @@ def test_a_fault_from_before_the_first_reading_holds_the_node_until_its_gpu_is_n
     assert agent.read().held == [(GPU, "xid", 48)]
 
 
+def test_a_fault_known_by_place_and_by_name_is_one_once_the_place_is_named() -> None:
+    agent = Agent(Health()).line(48).wait(9).nvml(48).read()
+
+    assert [(mark.uuid, mark.code, mark.since_ms) for mark in agent.health.marks] == [(GPU, 48, WALL_MS)]
+
+
 def test_a_fault_of_a_gpu_that_nvml_never_named_holds_nobody_else(agent: Agent) -> None:
     assert agent.line(79, "0000:99:00").read().held == []
 

@@ -125,7 +125,12 @@ def test_the_driver_says_once_which_uuid_sits_where() -> None:
 
 def test_user_space_cannot_forge_a_fault() -> None:
     text = "NVRM: Xid (PCI:0000:0a:00): 79, x"
-    forged = [record(text, facility=1), record(f"name={text}"), record("4,1,1,-;" + text)]
+    forged = [
+        record(text, facility=1),
+        record(f"name={text}"),
+        record(f"NVRM: loading {text}"),
+        record("4,1,1,-;" + text),
+    ]
 
     assert told_records(forged) == []
     assert KernelLog().after(forged[0], NOW_MS, live=True, any_facility=True)[1] is not None
