@@ -128,7 +128,7 @@ def _gang(story: Story) -> str:
 def _calendar(story: Story) -> str:
     fleet = story.fleet
     story.title("A gang of 3 is booked for later")
-    made = fleet.post("/v1/reservations", _request(3, "globex", start="+3h", duration="12h", name="weekly-eval"))
+    made = fleet.post("/v1/reservations", _request(3, "globex", start="+1h", duration="12h", name="weekly-eval"))
     if made["state"] != "placed":
         raise StepError(f"the calendar gang is {made['state']}: {made.get('condition')}")
     story.muster("get", made["id"])

@@ -99,11 +99,14 @@ def label(session: Session, /, node: str, labels: tuple[str, ...]) -> None:
 @confirmed()
 @connected
 def clear_hold(session: Session, /, node: str, device: str | None, cause: str | None, *, yes: bool) -> None:
-    """Declare a node's devices sound again; without --device and --cause, all of them."""
+    """Declare a node's devices sound again; without --device and --cause, all of them.
+
+    Its agent ends the holds with its next report. What a reading still shows comes back.
+    """
     if device is None and cause is None:
         confirm(f"Clear every hold of {node}?", yes=yes)
     answer = session.client.send("DELETE", f"{_path(node)}/holds", query={"device": device, "cause": cause})
-    _tell(session, [answer], f"Cleared holds of {node}.")
+    _tell(session, [answer], f"Told {node} that its holds are over.")
 
 
 def _path(node: str) -> str:

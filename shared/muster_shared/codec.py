@@ -64,7 +64,7 @@ def decode(model: type[M], body: bytes | str) -> M:
         Problem: `INVALID_INPUT`, with the path of every field that is wrong (at most 20).
     """
     try:
-        return model.model_validate_json(body)
+        return model.model_validate_json(body, by_alias=True, by_name=False)
     except ValidationError as error:
         errors = tuple(
             FieldError(".".join(str(part) for part in item["loc"]), str(item["msg"]))

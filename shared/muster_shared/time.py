@@ -13,10 +13,10 @@ MS_MAX: Final = 253_402_300_800_000
 
 _EPOCH_DIGITS: Final = 15  # MS_MAX has as many
 _UNITS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-_SHORT: Final = re.compile(r"(?:\d{1,12}(?:ms|[smhdw]))+")
-_PART: Final = re.compile(r"(\d+)(ms|[smhdw])")
+_SHORT: Final = re.compile(r"(?:[0-9]{1,12}(?:ms|[smhdw]))+")
+_PART: Final = re.compile(r"([0-9]+)(ms|[smhdw])")
 _ISO: Final = re.compile(
-    r"P(?:(\d{1,6})W)?(?:(\d{1,6})D)?(?:T(?:(\d{1,6})H)?(?:(\d{1,6})M)?(?:(\d{1,6})(?:[.,](\d{1,3}))?S)?)?"
+    r"P(?:([0-9]{1,6})W)?(?:([0-9]{1,6})D)?(?:T(?:([0-9]{1,6})H)?(?:([0-9]{1,6})M)?(?:([0-9]{1,6})(?:[.,]([0-9]{1,3}))?S)?)?"
 )
 _RFC3339: Final = re.compile(r"\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d{1,9})?(?:[Zz]|[+-]\d{2}:\d{2})")
 

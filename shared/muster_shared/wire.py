@@ -147,6 +147,15 @@ class Assignment(Message):
     imex_channel: Count | None = None
 
 
+class Clearance(Message):
+    """An operator's word that a hold is over. It ends that hold, not one that is raised later."""
+
+    device: Uuid | None = None
+    cause: Text
+    code: Count | None = None
+    since_ms: Count  # of the hold that is meant
+
+
 class DesiredState(Message):
     """All that a node shall have bound, at one revision."""
 
@@ -156,6 +165,7 @@ class DesiredState(Message):
     rev: Count
     now_ms: Count
     assignments: list[Assignment]
+    cleared: list[Clearance] = []
 
 
 class Registration(Message):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from muster_shared.wire import DesiredState
+from muster_shared.wire import Clearance, DesiredState
 
 _PATH_SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}")
 _VALUE_SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,126}")
@@ -49,6 +49,7 @@ class Desired:
     fence: Fence
     orders: Mapping[str, Order]  # by allocation id
     sent_boot_ms: int  # when the request for it left
+    cleared: tuple[Clearance, ...] = ()  # holds that an operator has ended
 
 
 def timed(state: DesiredState, *, sent_boot_ms: int, received_boot_ms: int) -> Desired:
@@ -80,7 +81,8 @@ def timed(state: DesiredState, *, sent_boot_ms: int, received_boot_ms: int) -> D
         )
         for item in state.assignments
     }
-    return Desired(Fence(state.cluster_id, state.node_id, state.epoch, state.rev), orders, sent_boot_ms)
+    fence = Fence(state.cluster_id, state.node_id, state.epoch, state.rev)
+    return Desired(fence, orders, sent_boot_ms, tuple(state.cleared))
 
 
 def refusal(seen: Fence, last: Desired | None, desired: Desired) -> str | None:

@@ -157,6 +157,7 @@ class Agent:
                 _log.warning("desired state refused", why=taken)
             else:
                 self._state = taken
+                self._senses.obey(desired.cleared if desired else ())
                 self._due.set()
             moved = desired is not None and (before is None or desired.fence != before.fence)
             if isinstance(taken, str) or not (waited or moved):

@@ -1,5 +1,6 @@
 """Senses: folds readings and faults into inventory, holds and facts, and keeps what a restart must not lose."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import structlog
@@ -10,7 +11,7 @@ from muster_agent.core.inventory import InventoryFold
 from muster_agent.core.readings import GpuEvent, HostReading, KernelLogReading, NodeReading
 from muster_agent.core.records import Facts
 from muster_agent.journal import Journal
-from muster_shared.wire import FABRIC_DOMAIN, Hold, Inventory
+from muster_shared.wire import FABRIC_DOMAIN, Clearance, Hold, Inventory
 
 LOG_EVERY_MS: Final = 60_000  # agent cases, A32
 
@@ -90,6 +91,16 @@ class Senses:
         if fresh:
             self._logged[fault] = now_ms
         return fresh
+
+    def obey(self, cleared: Iterable[Clearance]) -> None:
+        """End holds by an operator's word. One that was raised since stays."""
+        for word in cleared:
+            meant = (word.device, word.cause, word.code)
+            if any(
+                (hold.device, hold.cause, hold.code) == meant and hold.since_ms <= word.since_ms for hold in self.holds
+            ):
+                self._health = self._health.cleared(*meant)
+        self._keep()
 
     def _keep(self) -> None:
         for name, memory in (("inventory", self._fold.to_dict()), ("health", self._health.to_dict())):

@@ -130,6 +130,16 @@ OPERATIONS: Final = (
         errors=_MISSING,
         audience="operator",
     ),
+    Operation(
+        "DELETE",
+        "/v1/nodes/{id}/holds",
+        "Declare a node's devices sound again",
+        nodes.holds_cleared,
+        query=nodes.HoldQuery,
+        answer=NodeView,
+        errors=_MISSING,
+        audience="operator",
+    ),
     Operation("GET", "/v1/pools", "List pools", nodes.pools, answer=Page),
     Operation("GET", "/v1/pools/{id}", "Show a pool", nodes.pool, answer=PoolView, errors=_MISSING),
     Operation(

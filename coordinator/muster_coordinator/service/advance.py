@@ -26,6 +26,7 @@ from muster_coordinator.core.model import EndReason, Reservation, State
 from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.repair.check import Risk, due_repair, next_check_ms, risks
 from muster_coordinator.core.repair.plan import Repaired, plan_repair
+from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service.admit import condition_of
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact, Lost
@@ -88,10 +89,10 @@ class _Walk:
         policy = self.pool_row.policy
         found = risks(reservation, now, policy)
         if reservation.state is State.PLACED and (bad := due_repair(reservation, found, self.at.ms, policy)):
-            self._mark(reservation, row, found)
+            self._mark(reservation, row, found, now)
             self._repair(reservation, bad, Move.REPAIR)
             return
-        self._mark(reservation, row, found)
+        self._mark(reservation, row, found, now)
         if starting:
             fact = Fact("reservation.binding", {"nodeIds": [member.node_id for member in reservation.members]})
             changes = {"binding_since_ms": self.at.ms, "check_due_ms": None}
@@ -101,8 +102,9 @@ class _Walk:
         due = update(RESERVATION).where(RESERVATION.c.id == reservation.id).values(check_due_ms=due_ms)
         self.connection.execute(due)
 
-    def _mark(self, reservation: Reservation, row: RowMapping, found: Collection[Risk]) -> None:
-        reasons = sorted(f"{risk.node_id}: {risk.sentence}" for risk in found)
+    def _mark(self, reservation: Reservation, row: RowMapping, found: Collection[Risk], now: Snapshot) -> None:
+        names = {risk.node_id: now.views[risk.node_id].node.name for risk in found if risk.node_id in now.views}
+        reasons = sorted(f"{names.get(risk.node_id, risk.node_id)}: {risk.sentence}" for risk in found)
         if reasons == loads(row["risks"]):
             return
         is_active = reservation.state is State.ACTIVE

@@ -8,8 +8,8 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, Policy
 from muster_coordinator.service.join import cluster_id
 from muster_coordinator.store import read
-from muster_coordinator.store.tables import ALLOCATION, ATOM, NODE, RESERVATION
-from muster_shared.wire import Assignment, DesiredState
+from muster_coordinator.store.tables import ALLOCATION, ATOM, HOLD, NODE, RESERVATION
+from muster_shared.wire import Assignment, Clearance, DesiredState
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,16 @@ def desired(connection: Connection, at: Moment, node_id: str) -> DesiredState:
         rev=node["rev"],
         now_ms=at.ms,
         assignments=assignments,
+        cleared=_cleared(connection, node_id),
     )
+
+
+def _cleared(connection: Connection, node_id: str) -> list[Clearance]:
+    asked = select(HOLD).where(HOLD.c.node_id == node_id, HOLD.c.clear_asked_ms.is_not(None))
+    return [
+        Clearance(device=row["device"] or None, cause=row["cause"], code=row["code"] or None, since_ms=row["since_ms"])
+        for row in connection.execute(asked.order_by(HOLD.c.device, HOLD.c.cause, HOLD.c.code)).mappings()
+    ]
 
 
 def _granted(row: RowMapping, uuids: list[str], at: Moment, policy: Policy) -> _Granted:

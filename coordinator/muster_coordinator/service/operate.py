@@ -10,7 +10,7 @@ from muster_coordinator.service.report import look_again
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.read import HELD_BY_NODE
-from muster_coordinator.store.tables import ALLOCATION, CLUSTER, NODE, POOL
+from muster_coordinator.store.tables import ALLOCATION, CLUSTER, HOLD, NODE, POOL
 from muster_shared.codec import dumps, loads
 from muster_shared.errors import Code, Problem, invalid
 
@@ -92,6 +92,30 @@ def set_labels(connection: Connection, at: Moment, name: str, labels: Mapping[st
     commit.record_node(connection, at, row["id"], row["pool_id"], fact, operator_labels=written)
     commit.pool_changed(connection, row["pool_id"])
     return read.soonest_first(connection, look_again(connection, at, [row["id"]]))
+
+
+def clear_holds(
+    connection: Connection, at: Moment, name: str, device: str | None, cause: str | None, reason: str | None = None
+) -> None:
+    """Tell a node that holds of it are over, by an operator's word; without device and cause, all of them.
+
+    The agent owns its holds: each ends when it has obeyed. What a reading still shows comes back.
+
+    Raises:
+        Problem: `NOT_FOUND` for the node, or when it has no such hold.
+    """
+    row = _locked(connection, name)
+    chosen = [HOLD.c.node_id == row["id"]]
+    if device is not None:
+        chosen.append(HOLD.c.device == device)
+    if cause is not None:
+        chosen.append(HOLD.c.cause == cause)
+    asked = update(HOLD).where(*chosen).values(clear_asked_ms=at.ms)
+    if not connection.execute(asked).rowcount:
+        raise Problem(Code.NOT_FOUND, f"{row['name']!r} has no such hold; `muster nodes get {row['name']}` lists them")
+    commit.raise_revs(connection, [row["id"]])
+    fact = Fact("node.hold_clear_asked", {"device": device, "cause": cause, "reason": reason})
+    commit.record_node(connection, at, row["id"], row["pool_id"], fact)
 
 
 def fence(connection: Connection, at: Moment, name: str, reason: str | None) -> tuple[str, ...]:

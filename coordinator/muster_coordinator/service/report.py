@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, delete, insert, select, update
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
@@ -165,12 +165,16 @@ def _tell_inventory(connection: Connection, at: Moment, row: RowMapping, invento
 def _keep_holds(connection: Connection, at: Moment, row: RowMapping, holds: list[Hold]) -> bool:
     known = connection.execute(select(HOLD).where(HOLD.c.node_id == row["id"])).mappings().all()
     before = {(hold["device"], hold["cause"], hold["code"]) for hold in known}
+    since = {(hold["device"], hold["cause"], hold["code"]): hold["since_ms"] for hold in known}
     after = {(hold.device or "", hold.cause, hold.code or 0): hold for hold in holds}
     for device, cause, code in sorted(before - after.keys()):
-        where = HOLD.c.node_id == row["id"], HOLD.c.device == device, HOLD.c.cause == cause, HOLD.c.code == code
-        connection.execute(delete(HOLD).where(*where))
+        connection.execute(delete(HOLD).where(*_hold_key(row["id"], (device, cause, code))))
         data = {"device": device or None, "cause": cause, "code": code or None}
         commit.record_node(connection, at, row["id"], row["pool_id"], Fact("node.hold_cleared", data))
+    for key in sorted(key for key in after.keys() & before if after[key].since_ms != since[key]):
+        # Raised again since: an operator's word on the former one does not end it.
+        again = update(HOLD).where(*_hold_key(row["id"], key))
+        connection.execute(again.values(since_ms=after[key].since_ms, clear_asked_ms=None))
     for key in sorted(after.keys() - before):
         hold = after[key]
         connection.execute(
@@ -187,6 +191,11 @@ def _keep_holds(connection: Connection, at: Moment, row: RowMapping, holds: list
         data = {"device": hold.device, "cause": hold.cause, "code": hold.code, "clearsBy": hold.clears_by}
         commit.record_node(connection, at, row["id"], row["pool_id"], Fact("node.hold_added", data))
     return before != set(after)
+
+
+def _hold_key(node_id: str, key: tuple[str, str, int]) -> tuple[ColumnElement[bool], ...]:
+    device, cause, code = key
+    return (HOLD.c.node_id == node_id, HOLD.c.device == device, HOLD.c.cause == cause, HOLD.c.code == code)
 
 
 def _keep_statuses(

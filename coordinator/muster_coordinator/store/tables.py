@@ -94,6 +94,7 @@ class Hold(SQLModel, table=True):
     since_ms: int = Field(sa_type=BigInteger)
     clears_by: str
     message: str | None = None
+    clear_asked_ms: int | None = Field(default=None, sa_type=BigInteger)  # an operator's word, until the agent obeys
 
 
 class Reservation(SQLModel, table=True):

@@ -18,6 +18,14 @@ class NodeQuery(Request):
     cursor: Text | None = None
 
 
+class HoldQuery(Request):
+    """Which holds of a node: all of them when nothing is said."""
+
+    device: Text | None = Field(default=None, description="UUID of a GPU")
+    cause: Text | None = None
+    reason: Text | None = Field(default=None, description="Kept with the event")
+
+
 async def listed(call: Call[Services, None, NodeQuery]) -> Page:
     """List nodes by name."""
     query = call.query
@@ -53,6 +61,16 @@ async def fenced(call: Call[Services, Reason, None]) -> NodeView:
     touched = await services.database.write(operate.fence, services.clock.moment(), call.path["id"], call.body.reason)
     await services.advance_all(touched)
     return await _shown_again(call)
+
+
+async def holds_cleared(call: Call[Services, None, HoldQuery]) -> NodeView:
+    """Tell a node that holds of it are over; the agent ends them with its next report."""
+    services, query = call.services, call.query
+    await services.database.write(
+        operate.clear_holds, services.clock.moment(), call.path["id"], query.device, query.cause, query.reason
+    )
+    services.changed.beat()
+    return await services.database.read(look.node, services.clock.moment(), call.path["id"])
 
 
 async def labelled(call: Call[Services, NodeLabels, None]) -> NodeView:

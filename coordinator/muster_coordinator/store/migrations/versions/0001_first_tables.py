@@ -219,6 +219,7 @@ def upgrade() -> None:
         sa.Column("since_ms", sa.BigInteger(), nullable=False),
         sa.Column("clears_by", sa.String(), nullable=False),
         sa.Column("message", sa.String(), nullable=True),
+        sa.Column("clear_asked_ms", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["node_id"], ["node.id"], name=op.f("fk_hold_node_id")),
         sa.PrimaryKeyConstraint("node_id", "device", "cause", "code", name=op.f("pk_hold")),
     )
