@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, TIMEOUT = 10,
        NO_FUNCTION = 13, LOST = 15, WRONG_VERSION = 25 };
@@ -102,6 +103,7 @@ static int ruled(const char *function, int gpu) {
         }
         pthread_mutex_unlock(&lock);
         if (!hang) return code;
+        if (getppid() == 1) _exit(1); /* the test that wanted this is over */
         pause_ms(5);
     }
 }
