@@ -1,6 +1,7 @@
 """The database itself refuses two live bookings of one atom at one time, and only that."""
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ def book(
     )  # fmt: skip
 
 
-def change(connection: Connection, allocation: str, columns: dict[str, object]) -> None:
+def change(connection: Connection, allocation: str, columns: Mapping[str, object]) -> None:
     connection.execute(update(BOOKING).where(BOOKING.c.allocation_id == allocation).values(**columns))
 
 

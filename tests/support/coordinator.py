@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from sqlalchemy import Connection, event, select
@@ -19,12 +19,13 @@ from tests.support.postgres import Cluster
 
 ENGINES = ("sqlite", "postgresql")
 
+D = TypeVar("D", bound=Database)
 Rows = dict[str, list[tuple[Any, ...]]]
 
 
-def door(url: str) -> Database:
+def door(url: str, kind: type[D] = Database) -> D:
     """Open a database for a test, whose file need not survive a power cut."""
-    database = Database(url)
+    database = kind(url)
     if database.is_sqlite:
 
         @event.listens_for(database.engine.sync_engine, "connect")

@@ -16,6 +16,7 @@ from muster_coordinator.service import change, desired, join, look, operate
 from muster_coordinator.service.admit import reserve
 from muster_coordinator.service.bodies import DeviceRequest, GangRequest, ReservationRequest, ReservationView
 from muster_coordinator.service.report import report
+from muster_coordinator.store.engine import Database
 from muster_coordinator.store.tables import EVENT
 from muster_shared.codec import loads
 from muster_shared.wire import FABRIC_DOMAIN, DesiredState, Registration, Report, ReportAnswer
@@ -86,8 +87,8 @@ def end_of(view: ReservationView) -> int:
 class Coordinator:
     """One process: its own database door and memory. Losing it loses nothing else."""
 
-    def __init__(self, url: str, clock: WorldClock, holder: str) -> None:
-        self.database = door(url)
+    def __init__(self, url: str, clock: WorldClock, holder: str, opener: Callable[[str], Database] = door) -> None:
+        self.database = opener(url)
         self.clock = clock
         self.revs = Revs(self.database)
         self.services = Services(self.database, clock, Notifier(), Notifier(), self.revs, None)
@@ -192,11 +193,11 @@ class World:
         """Let several nodes join: names with blanks between them."""
         return [await self.join(name, fabric=fabric, gpus=gpus) for name in names.split()]
 
-    async def restart(self) -> None:
+    async def restart(self, opener: Callable[[str], Database] = door) -> None:
         """Kill the coordinator and start another on the same database."""
         await self.coordinator.database.close()
         self._restarts += 1
-        self.coordinator = Coordinator(self.url, self.clock, f"restart-{self._restarts}")
+        self.coordinator = Coordinator(self.url, self.clock, f"restart-{self._restarts}", opener)
 
     # --- what tenants and operators do -----------------------------------------------------------------------------
 

@@ -26,8 +26,8 @@ T = TypeVar("T")
 Answer = BaseModel | Problem | None
 Reply = Callable[[Answer], None]
 
-TICK_MS = 5_000  # between two passes with nothing to do
-HASTE_MS = 1_000  # between two passes when there is always something to do
+TICK_MS = 10_000  # between two passes with nothing to do
+HASTE_MS = 2_000  # between two passes when there is always something to do
 WAKE_MS = 200  # from a new revision to the polls that wait for it
 POLL_MS = 50_000
 HELD_UP = 0.1  # transactions that others overtake

@@ -187,6 +187,7 @@ class SimHost(World):
             if isinstance(act, Revoke) and not self.kernel.calm and self.chance.random() < DAWDLES:
                 self.kernel.seen["slowUnbind"] += 1
                 self._is_dawdling = True
+                self.truth.awake_since_ms.pop(self.name_in_truth, None)  # it can end nothing else meanwhile
                 self.soon(self.chance.randrange(1_000, 30_000), lambda act=act: self._dawdled(act))  # type: ignore[misc] - bound now
                 return
             self._do(act)
@@ -200,6 +201,7 @@ class SimHost(World):
 
     def _dawdled(self, act: Act) -> None:
         self._is_dawdling = False
+        self.truth.awake_since_ms[self.name_in_truth] = self.kernel.now_ms
         self._do(act)
         self.act()
 
