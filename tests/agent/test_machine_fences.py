@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from muster_agent.core import machine
 from muster_agent.core.desired import Fence
-from muster_agent.core.records import Grant, State, Verify
+from muster_agent.core.records import Facts, Grant, State, Verify
 from tests.support.agent_world import (
     FACTS,
     HOUR_MS,
@@ -273,3 +273,11 @@ def test_a_tombstone_that_was_made_after_a_reboot_is_kept_for_a_day_from_then() 
     world.boot_ms = 34 * HOUR_MS - 1
     world.settle()
     assert world.records.keys() == {"alloc_a"}
+
+
+def test_an_order_that_is_about_to_fail_is_not_told_as_blocked_first() -> None:
+    world = World(facts=Facts(frozenset()))
+
+    world.take(desired(1, [A]))
+
+    assert world.told() == {}
