@@ -49,6 +49,7 @@ def picked(atoms: str, count: int, topology: Topology) -> str:
         ("xx##", 2, "any", "held"),  # two wait for no one but the hold
         ("x###", 2, "any", "booked"),
         ("xxx#", 2, "any", "held"),
+        ("x#..", 4, "any", "held"),  # both stand in the way, and nobody knows until when
         # An island broken by holds is no booked one.
         ("x...|x...", 4, "nvlink-all", "held"),
         ("#...|x...", 4, "nvlink-all", "held"),

@@ -7,7 +7,7 @@ from muster_coordinator.core.model import Request
 from muster_coordinator.core.placement.atoms import Picked
 from muster_coordinator.core.snapshot import NodeView
 
-SCORE_MAX: Final = 1_000
+SCORE_MAX: Final = 1_000  # fine enough for one GPU of a node, and whole: sums and ties are exact
 
 Scorer = Callable[[NodeView, Request, Picked], int]
 
