@@ -33,7 +33,7 @@ from muster_shared.errors import Code, Problem
 from muster_shared.time import Window
 from muster_shared.wire import FABRIC_DOMAIN, Hold, Inventory
 
-PAGE_MAX: Final = 500
+PAGE_MAX: Final = 500  # items of one page: a reservation of 16 nodes is about 4 KiB, so a page stays below 2 MiB
 
 
 def reservation(connection: Connection, reservation_id: str) -> ReservationView:

@@ -18,7 +18,7 @@ from sqlalchemy.pool import StaticPool
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_BUSY_MS: Final = 5_000
+_BUSY_MS: Final = 5_000  # the longest transaction takes a fraction of it; whoever waits longer should be told
 _OVERLAP: Final = "muster_booking_overlap"
 """What both guards call themselves: the exclusion constraint's name, the triggers' message."""
 

@@ -1,4 +1,4 @@
-"""Is the process alive, and can it serve?"""
+"""Tells whether the process lives, and whether it can serve."""
 
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
