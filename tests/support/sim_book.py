@@ -1,4 +1,4 @@
-"""The database of a simulated system: one SQLite file, watched at every commit, entered by one transaction at a time."""
+"""The database of a simulated system: one SQLite file, entered by one at a time, watched at every commit."""
 
 import sys
 from collections.abc import Callable

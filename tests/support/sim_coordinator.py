@@ -3,13 +3,11 @@
 from collections.abc import Callable, Coroutine
 from random import Random
 from types import SimpleNamespace
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from greenlet import GreenletExit
 from pydantic import BaseModel
 
 from muster_coordinator.api.handlers import agents, nodes, reservations
-from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
 from muster_coordinator.clock import Moment
 from muster_coordinator.loops.pools import PoolPass
@@ -21,6 +19,9 @@ from muster_shared.errors import Problem
 from muster_shared.wire import ReportAnswer
 from tests.support.sim_book import Book, SimDatabase
 from tests.support.sim_kernel import Kernel, Task
+
+if TYPE_CHECKING:
+    from muster_coordinator.api.operation import Call
 
 T = TypeVar("T")
 Answer = BaseModel | Problem | None
@@ -99,11 +100,12 @@ class SimCoordinator:
         self.is_up = False
         self._polls.clear()
         tasks, self._tasks = self._tasks, []
+        running = self._kernel.task
         for task in tasks:
-            if task is not self._kernel.task:
+            if task is not running:
                 task.end()
-        if self._kernel.task in tasks:
-            raise GreenletExit
+        if running is not None and running in tasks:
+            running.end_here()
 
     def stop(self) -> None:
         """End for good, once the run is over."""

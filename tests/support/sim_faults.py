@@ -1,7 +1,7 @@
 """What goes wrong in a simulated system, and how each of it is mended again."""
 
 from collections.abc import Callable
-from random import Random
+from functools import partial
 
 from muster_coordinator.service.bodies import Reason
 from muster_shared.wire import Hold
@@ -37,7 +37,7 @@ class Faults:
         self._coordinators = coordinators
         self._hosts = hosts
         self._pause_ms = pause_ms
-        self._chance: Random = kernel.chance("faults")
+        self._chance = kernel.chance("faults")
         kinds: dict[str, tuple[int, Callable[[], None]]] = {
             "kill": (4, self._kill),
             "reboot": (3, self._reboot),
@@ -106,9 +106,7 @@ class Faults:
         one_way = self._chance.random() < 0.3
         for coordinator in coordinators:
             self._network.part(host.name, coordinator.name, one_way=one_way)
-            self._later(
-                5_000, 180_000, lambda coordinator=coordinator: self._network.join(host.name, coordinator.name)  # type: ignore[misc] - bound now
-            )
+            self._later(5_000, 180_000, partial(self._network.join, host.name, coordinator.name))
 
     def _part_many(self) -> None:
         """Cut a whole fabric off."""
@@ -118,10 +116,7 @@ class Faults:
             if host.hardware.home == domain:
                 for coordinator in self._coordinators:
                     self._network.part(host.name, coordinator.name)
-                    self._kernel.after(
-                        pause_ms,
-                        lambda host=host, coordinator=coordinator: self._network.join(host.name, coordinator.name),  # type: ignore[misc] - bound now
-                    )
+                    self._kernel.after(pause_ms, partial(self._network.join, host.name, coordinator.name))
 
     def _hold(self) -> None:
         host = self._host()

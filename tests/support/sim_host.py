@@ -2,15 +2,14 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import cast
+from functools import partial
+from typing import TYPE_CHECKING, cast
 
-from muster_agent.clock import Clock
 from muster_agent.core import machine
 from muster_agent.core.desired import timed
 from muster_agent.core.outcomes import after
 from muster_agent.core.records import Act, Facts, Grant, Outcome, Revoke, State
 from muster_agent.loop.reporter import Reporter
-from muster_agent.loop.senses import Senses
 from muster_shared.wire import (
     FABRIC_DOMAIN,
     Credential,
@@ -27,6 +26,10 @@ from tests.support.sim_coordinator import Answer, SimCoordinator
 from tests.support.sim_kernel import START_MS, Kernel
 from tests.support.sim_network import Network
 from tests.support.truth import Exposure, Truth
+
+if TYPE_CHECKING:
+    from muster_agent.clock import Clock
+    from muster_agent.loop.senses import Senses
 
 REPORT_TIMEOUT_MS = 5_000
 POLL_TIMEOUT_MS = 60_000
@@ -50,9 +53,13 @@ class Hardware:
     def inventory(self) -> Inventory:
         gpus = [Gpu(uuid=uuid, pci="0000:01:00", model="H100", memory_mib=80_000) for uuid in self.gpus]
         labels = {FABRIC_DOMAIN: self.domain} if self.domain else {}
-        reason = None if self.domain else "inProgress"
-        monitoring = Monitoring(nvml="ok", events="ok", kernel_log="ok")
-        return Inventory(gpus=gpus, labels=labels, fabric_reason=reason, monitoring=monitoring, hostname="host")
+        return Inventory(
+            gpus=gpus,
+            labels=labels,
+            fabric_reason=None if self.domain else "inProgress",
+            monitoring=Monitoring(nvml="ok", events="ok", kernel_log="ok"),
+            hostname="host",
+        )
 
     @property
     def inventory_hash(self) -> str:
@@ -188,7 +195,7 @@ class SimHost(World):
                 self.kernel.seen["slowUnbind"] += 1
                 self._is_dawdling = True
                 self.truth.awake_since_ms.pop(self.name_in_truth, None)  # it can end nothing else meanwhile
-                self.soon(self.chance.randrange(1_000, 30_000), lambda act=act: self._dawdled(act))  # type: ignore[misc] - bound now
+                self.soon(self.chance.randrange(1_000, 30_000), partial(self._dawdled, act))
                 return
             self._do(act)
             if not self.is_alive or self._dies():

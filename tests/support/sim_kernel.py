@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from random import Random
+from typing import NoReturn
 
-from greenlet import GreenletExit, getcurrent, greenlet
+from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped] - it ships no types
 
 START_MS = 1_800_000_000_000
 
@@ -62,7 +63,7 @@ class Task:
     @property
     def done(self) -> bool:
         """Has it ended, one way or the other?"""
-        return self._greenlet.dead
+        return bool(self._greenlet.dead)
 
     def go_on(self) -> None:
         """Run it until it is held up or ends."""
@@ -89,3 +90,8 @@ class Task:
         if not self.done:
             self._greenlet.parent = getcurrent()
             self._greenlet.throw(GreenletExit)
+
+    def end_here(self) -> NoReturn:
+        """Let the running task die."""
+        assert getcurrent() is self._greenlet
+        raise GreenletExit

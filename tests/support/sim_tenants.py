@@ -124,7 +124,5 @@ class Tenants:
         def reply(answer: Answer) -> None:
             self._network.carry(coordinator.name, "tenants", lambda: answered(answer))
 
-        self._network.carry(
-            "tenants", coordinator.name, lambda: coordinator.serve(kind, path_id, body, reply)
-        )
+        self._network.carry("tenants", coordinator.name, lambda: coordinator.serve(kind, path_id, body, reply))
         self._kernel.after(TIMEOUT_MS, again)

@@ -13,9 +13,9 @@ from typing import Any
 import structlog
 from sqlalchemy import Connection
 
+from muster_coordinator.core.placement.pipeline import Plan
 from muster_coordinator.service import join, operate
 from muster_coordinator.service.admit import decide
-from muster_coordinator.core.placement.pipeline import Plan
 from muster_coordinator.store import read
 from muster_shared.wire import Registration
 from tests.support.invariants import check
@@ -103,14 +103,12 @@ class SimWorld:
                 )
         self.book.on_begin = self._begins
         self.coordinators = [SimCoordinator(self.kernel, self.book, name) for name in ("c1", "c2")]
-        self.book.on_rev = lambda: [one.revs_rose() for one in self.coordinators] and None
+        self.book.on_rev = self._revs_rose
         for host in self.hosts:
             host.coordinators = self.coordinators
             host.power_on()
         self.tenants = Tenants(self.kernel, self.network, self.coordinators, tenant_pause_ms)
-        self.faults = Faults(
-            self.kernel, self.network, self.coordinators, self.hosts, fault_pause_ms, without
-        )
+        self.faults = Faults(self.kernel, self.network, self.coordinators, self.hosts, fault_pause_ms, without)
 
     def _host(self, number: int) -> SimHost:
         name = f"n{number:02}"
@@ -123,6 +121,10 @@ class SimWorld:
         for coordinator in self.coordinators:
             if coordinator.owns(self.kernel.task):
                 coordinator.at_begin()
+
+    def _revs_rose(self) -> None:
+        for coordinator in self.coordinators:
+            coordinator.revs_rose()
 
     def run(self, minutes: int) -> None:
         """Let chaos reign for so long, then mend everything and see the system come to rest."""
@@ -180,6 +182,7 @@ class SimWorld:
         history = hashlib.sha256()
         with self.book.engine.connect() as connection:
             seen = Counter(self.kernel.seen)
+            seen["replacedInBinding"] = self.book.watch.story.told["reservation.repaired", "binding"]
             events = connection.exec_driver_sql("SELECT type, at_ms, subject, version, data FROM event ORDER BY number")
             for row in events:
                 history.update(repr(tuple(row)).encode())
@@ -201,7 +204,7 @@ class SimWorld:
         self.book.engine.dispose()
 
 
-def simulated(seed: int, minutes: int, **choices: Any) -> Outcome:  # noqa: ANN401 - handed on as they are
+def simulated(seed: int, minutes: int, **choices: Any) -> Outcome:
     """Run one seed in a folder of its own."""
     before = structlog.get_config()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))  # nobody reads it

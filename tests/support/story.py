@@ -1,5 +1,6 @@
 """The events of every subject, folded: each change told once, in order, and only along the allowed moves."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ class Story:
     versions: dict[str, int] = field(default_factory=dict)
     alive: set[str] = field(default_factory=set)  # reservations that have not ended
     faults: list[str] = field(default_factory=list)
+    told: Counter[tuple[str, str | None]] = field(default_factory=Counter)  # events by type and the state they met
 
     def read(self, connection: Connection) -> None:
         """Take in the events that were committed since."""
@@ -50,6 +52,7 @@ class Story:
         if not subject.startswith("rsv_"):
             return
         before = self.states.get(subject)
+        self.told[kind, before] += 1
         after = MOVES.get(kind.removeprefix("reservation."), {}).get(before)
         if after is None:
             self.faults.append(f"I15 {subject}: {kind} while it is {before}")
