@@ -6,7 +6,9 @@ import os
 import signal
 import socket
 import sys
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +36,14 @@ _ALONE_S: Final = 10.0  # a safety net: in one process every change is a beat
 _log = structlog.get_logger("muster_coordinator")
 
 
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A coordinator that serves."""
+
+    url: str
+    loops: Collection[asyncio.Task[None]]  # none of them ends by itself
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="gpu-muster")
 def main() -> None:
@@ -58,7 +68,23 @@ def run(path: Path | None) -> None:
 
 
 async def serve(config: Config, clock: Clock) -> None:
-    """Open the database, start the loops and the API, and stay until a signal."""
+    """Run a coordinator until a signal."""
+    async with running(config, clock) as coordinator:
+        notify("READY=1")
+        await _until_signal(coordinator.loops)
+        notify("STOPPING=1")
+        _log.info("stopping")
+
+
+@asynccontextmanager
+async def running(config: Config, clock: Clock) -> AsyncGenerator[Running]:
+    """Open the database, start the loops and the API, and stop them all after the block.
+
+    Raises:
+        DatabaseInUseError: Another process has the SQLite file.
+        SchemaError: The database cannot be served by this program.
+        OSError: The port or the database's folder is not to be had.
+    """
     async with AsyncExitStack() as stack:
         database = Database(config.database_url)
         stack.push_async_callback(database.close)
@@ -88,13 +114,10 @@ async def serve(config: Config, clock: Clock) -> None:
         site = web.TCPSite(runner, config.listen_host, config.listen_port, backlog=4096)
         await site.start()
         _log.info("serving", url=_url(config, runner), database=_shown(config), holder=holder)
-        notify("READY=1")
-        await _until_signal(loops)
-        notify("STOPPING=1")
-        _log.info("stopping")
+        yield Running(_url(config, runner), loops)
 
 
-async def _until_signal(loops: list[asyncio.Task[None]]) -> None:
+async def _until_signal(loops: Collection[asyncio.Task[None]]) -> None:
     """Return on SIGTERM or SIGINT. A loop that failed takes the process with it: half a coordinator looks healthy."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -25,10 +25,18 @@ R = TypeVar("R")
 Rows = dict[str, list[tuple[Any, ...]]]
 
 
-def door(url: str, kind: type[D] = Database) -> D:
-    """Open a database for a test, whose file need not survive a power cut."""
-    # Whoever opens a SQLite connection need not be who uses it: see `without_sqlites_thread`.
-    database = kind(f"{url}?check_same_thread=false" if url.startswith("sqlite") else url)
+def door(url: str) -> Database:
+    """Open a database for a test."""
+    return hurried(Database(free_of_threads(url)))
+
+
+def free_of_threads(url: str) -> str:
+    """Let whoever uses a SQLite connection be another than who opened it: see `without_sqlites_thread`."""
+    return f"{url}?check_same_thread=false" if url.startswith("sqlite") else url
+
+
+def hurried(database: D) -> D:
+    """Let SQLite not wait for the disk: no test's file need survive a power cut."""
     if database.is_sqlite:
 
         @event.listens_for(database.engine.sync_engine, "connect")
