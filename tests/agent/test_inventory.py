@@ -179,6 +179,25 @@ def test_a_restart_of_the_agent_forgets_no_gpu() -> None:
     assert fold(GOOD, start=restarted).inventory == fold(GOOD).inventory
 
 
+def restarted(before: InventoryFold, reading: NodeReading, host: HostReading = HOST) -> InventoryFold:
+    return InventoryFold.from_dict(before.to_dict()).after(reading, host, 1_000_000 + 2 * SETTLE_MS, LOG)
+
+
+def test_a_restart_of_the_agent_keeps_the_label_that_its_first_reading_confirms() -> None:
+    assert domain(restarted(fold(GOOD, GOOD), GOOD)) == f"{CLUSTER}.5"
+
+
+def test_a_restart_of_the_agent_keeps_no_label_that_its_first_reading_does_not_confirm() -> None:
+    other = fake_host("one", cluster=CLUSTER, clique=6)
+
+    assert domain(restarted(fold(GOOD, GOOD), other)) is None
+    assert domain(restarted(fold(GOOD, without(GOOD, 3)), GOOD)) is None
+
+
+def test_a_reboot_lets_the_label_settle_anew() -> None:
+    assert domain(restarted(fold(GOOD, GOOD), GOOD, replace(HOST, boot_id="boot-2"))) is None
+
+
 def test_a_saved_inventory_of_another_make_is_refused() -> None:
     with pytest.raises(ValueError, match="uuid"):
         InventoryFold.from_dict({"gpus": [{"name": "x"}]})

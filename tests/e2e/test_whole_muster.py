@@ -34,6 +34,12 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
         made.stop()
 
 
+@pytest.fixture(autouse=True)
+def calm(fleet: Fleet) -> None:
+    """What the test before did is over: every node reports, is sure of its fabric, and is free."""
+    assert until(lambda: _fabrics(fleet) == len(NODES) and _free(fleet) == 8 * len(NODES), STEP_S), _logs(fleet)
+
+
 def test_a_gang_is_active_only_with_its_last_member(fleet: Fleet) -> None:
     last = _previewed(fleet, 4)[-1]
     fleet.agents[last].signal(signal.SIGSTOP)
@@ -200,6 +206,10 @@ def _node(fleet: Fleet, member: dict[str, Any]) -> dict[str, Any]:
 
 def _fabrics(fleet: Fleet) -> int:
     return sum("fabric.domain" in node["labels"] for node in fleet.get("/v1/nodes")["items"])
+
+
+def _free(fleet: Fleet) -> int:
+    return sum(node["gpusFree"] for node in fleet.get("/v1/nodes")["items"])
 
 
 def _artefacts(fleet: Fleet, member: dict[str, Any]) -> dict[str, str]:

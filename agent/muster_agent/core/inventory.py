@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 from muster_agent.core.fabric import Domain, domain_of
 from muster_agent.core.readings import GpuReading, HostReading, KernelLogReading, NodeReading, one_line
 from muster_agent.core.sighting import sighted
-from muster_shared.codec import dumps
-from muster_shared.wire import FABRIC_DOMAIN, FabricReason, Gpu, Inventory, Monitoring
+from muster_shared.codec import Count, Message, Text, dumps
+from muster_shared.wire import FABRIC_DOMAIN, FabricReason, Gpu, Inventory, LabelValue, Monitoring
 
 SETTLE_MS: Final = 5_000
 """Two equal good reads so far apart set `fabric.domain`: a fabric that comes up shows values that do not last."""
@@ -22,14 +22,23 @@ _NOT_LABEL: Final = re.compile(r"[^A-Za-z0-9._:/ -]+")
 _GPUS: Final = TypeAdapter(tuple[Gpu, ...])
 
 
+class _Fabric(Message):
+    """What is kept of the fabric's last good reading."""
+
+    domain: LabelValue
+    since_boot_ms: Count
+    boot_id: Text
+
+
 @dataclass(frozen=True, slots=True)
 class InventoryFold:
-    """All that is known of the node's make-up. A restart of the agent keeps the GPUs, and nothing else."""
+    """All that is known of the node's make-up. A restart keeps the GPUs, and in one boot the fabric's last reading."""
 
     gpus: tuple[Gpu, ...] = ()  # every expected GPU by PCI address, the absent ones with `seen` false
     inventory: Inventory | None = None  # None until the first reading
     _candidate: Domain | None = None  # the domain of the latest reading, if that was good
     _candidate_boot_ms: int = 0  # when it was first read, with no other reading since
+    _boot_id: str = ""  # of the boot that both are of
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -59,7 +68,8 @@ class InventoryFold:
         if reading.nvml == "ok":
             gpus = _merged(self.gpus, reading)
         candidate = verdict if isinstance(verdict, Domain) else None
-        since_ms = self._candidate_boot_ms if candidate == self._candidate else boot_ms
+        is_equal = candidate == self._candidate and host.boot_id == self._boot_id
+        since_ms = self._candidate_boot_ms if is_equal else boot_ms
         reason: FabricReason | None = None if isinstance(verdict, Domain) else verdict
         labels = _labels(gpus, self._driver_version(reading))
         if candidate and (self._labelled(candidate) or boot_ms - since_ms >= SETTLE_MS):
@@ -76,20 +86,35 @@ class InventoryFold:
             cpus=host.cpus,
             memory_mib=host.memory_mib,
         )
-        return replace(self, gpus=gpus, inventory=inventory, _candidate=candidate, _candidate_boot_ms=since_ms)
+        return replace(
+            self,
+            gpus=gpus,
+            inventory=inventory,
+            _candidate=candidate,
+            _candidate_boot_ms=since_ms,
+            _boot_id=host.boot_id,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a restart keeps, as a JSON document."""
-        return {"gpus": _GPUS.dump_python(self.gpus, mode="json", by_alias=True, exclude_none=True)}
+        document: dict[str, Any] = {"gpus": _GPUS.dump_python(self.gpus, mode="json", by_alias=True, exclude_none=True)}
+        if self._candidate:
+            fabric = _Fabric(domain=self._candidate.name, since_boot_ms=self._candidate_boot_ms, boot_id=self._boot_id)
+            document["fabric"] = fabric.model_dump(by_alias=True)
+        return document
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "InventoryFold":
-        """Go on after a restart. The label must settle anew: what was true before is not known to be true.
+        """Go on after a restart: within one boot an equal reading confirms the label, in another it settles anew.
 
         Raises:
             ValueError: The document is not one that `to_dict` wrote.
         """
-        return cls(gpus=_GPUS.validate_python(document.get("gpus", ())))
+        gpus = _GPUS.validate_python(document.get("gpus", ()))
+        if "fabric" not in document:
+            return cls(gpus)
+        fabric = _Fabric.model_validate(document["fabric"])
+        return cls(gpus, None, Domain(fabric.domain), fabric.since_boot_ms, fabric.boot_id)
 
     def _verdict(self, reading: NodeReading) -> Domain | FabricReason:
         if reading.nvml != "ok":
