@@ -189,7 +189,10 @@ async def test_what_only_a_witness_can_tell_is_seen_by_who_watched(scene: Scene)
     fallen = "UPDATE reservation SET generation = 0 WHERE id = '{later}'"
     joined = "UPDATE reservation SET topology_value = 'f.2' WHERE id = '{gang}'"
 
+    older = "UPDATE node SET seq = seq - 1"
+
     assert "I16" in await scene.found_with((fallen,), watch)
+    assert await scene.found_with((older,), watch) == {"I33"}
     assert await scene.found_with((joined,), Watch()) == {"I02"}
 
 

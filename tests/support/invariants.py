@@ -60,12 +60,24 @@ class Res:
 
 
 @dataclass(frozen=True, slots=True)
+class Host:
+    """One node."""
+
+    pool_id: str
+    version: int
+    boot_id: str | None
+    seq: int  # of its newest report in this boot
+    past_boots: frozenset[str]
+    atoms: int  # mask
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
     """The rows that can matter: reservations that have not ended, allocations with anything left of them."""
 
     reservations: Mapping[str, Res]
     rows: tuple[Row, ...]
-    nodes: Mapping[str, tuple[str, set[str], int, int]]  # pool, boots ever reported, version, mask of its atoms
+    nodes: Mapping[str, "Host"]
 
     @classmethod
     def of(cls, connection: Connection) -> "Picture":
@@ -84,10 +96,8 @@ class Picture:
         atoms: defaultdict[str, int] = defaultdict(int)
         for node_id, number in connection.exec_driver_sql("SELECT node_id, number FROM atom"):
             atoms[node_id] |= 1 << number
-        nodes = {
-            row[0]: (row[1], {row[2], *json.loads(row[3])}, row[4], atoms[row[0]])
-            for row in connection.exec_driver_sql("SELECT id, pool_id, boot_id, past_boots, version FROM node")
-        }
+        told = connection.exec_driver_sql("SELECT id, pool_id, version, boot_id, seq, past_boots FROM node")
+        nodes = {row[0]: Host(*row[1:5], frozenset(json.loads(row[5])), atoms[row[0]]) for row in told}
         return cls({row[0]: Res(*row) for row in found}, tuple(Row(*row) for row in rows), nodes)
 
 
@@ -98,6 +108,7 @@ class Watch:
     truth: Truth | None = None
     story: Story = field(default_factory=Story)
     generations: dict[str, int] = field(default_factory=dict)
+    reports: dict[str, tuple[str | None, int]] = field(default_factory=dict)  # newest by node
     members: set[str] = field(default_factory=set)  # allocations that were seen before
 
     def check(self, connection: Connection, now_ms: int) -> list[str]:
@@ -108,11 +119,12 @@ class Watch:
             *self.story.faults,
             *self.story.differences({one.id: (one.state, one.version) for one in picture.reservations.values()}),
             *self.story.vanished(picture.reservations.keys()),
-            *self.story.differences({key: (None, node[2]) for key, node in picture.nodes.items()}),
+            *self.story.differences({key: (None, node.version) for key, node in picture.nodes.items()}),
             *_bookings(picture),
             *_gangs(picture),
             *_activity(picture, now_ms),
             *self._generations(picture),
+            *self._reports(picture),
             *self._topology(connection, picture),
             *(_truths(connection, picture, self.truth, now_ms) if self.truth else ()),
         ]
@@ -122,6 +134,13 @@ class Watch:
             if one.generation < self.generations.get(one.id, 0):
                 yield f"I16 {one.id}: its generation fell to {one.generation}"
             self.generations[one.id] = one.generation
+
+    def _reports(self, picture: Picture) -> Iterator[str]:
+        for node_id, node in picture.nodes.items():
+            boot_id, seq = self.reports.get(node_id, (node.boot_id, node.seq))
+            if node.boot_id in node.past_boots or (node.boot_id == boot_id and node.seq < seq):
+                yield f"I33 {node_id} went back from report {seq} of {boot_id} to {node.seq} of {node.boot_id}"
+            self.reports[node_id] = node.boot_id, node.seq
 
     def _topology(self, connection: Connection, picture: Picture) -> Iterator[str]:
         """A member joins on a node that shows the recorded value in the very transaction that books it."""
@@ -174,7 +193,7 @@ def _bookings(picture: Picture) -> Iterator[str]:
         by_word[row.node_id, row.word].append(row)
         if row.booked_node != row.node_id:
             yield f"I05 {row.id} is on {row.node_id} and booked on {row.booked_node}"
-        if (_mask(row) << (63 * row.word)) & ~picture.nodes[row.node_id][3]:
+        if (_mask(row) << (63 * row.word)) & ~picture.nodes[row.node_id].atoms:
             yield f"I05 {row.id} books atoms that {row.node_id} never had"
     for rows in by_word.values():
         for one, other in combinations(rows, 2):
@@ -230,7 +249,7 @@ def _members(picture: Picture, res: Res, gang: Mapping[str, list[Row]]) -> Itera
             yield f"I02 {row.id} does not give the {res.count} devices of {res.id}"
         if not 1 <= row.generation <= res.generation:
             yield f"I16 {row.id} is of generation {row.generation}, {res.id} of {res.generation}"
-        if picture.nodes[row.node_id][0] != res.pool_id:
+        if picture.nodes[row.node_id].pool_id != res.pool_id:
             yield f"I06 {row.id} is on {row.node_id}, outside the pool of {res.id}"
 
 
@@ -248,7 +267,7 @@ def _activity(picture: Picture, now_ms: int) -> Iterator[str]:
         is_bound = is_over or row.bind in {"bound", "lost"}
         if not is_bound or row.bound_ms is None or row.bound_ms < res.start_ms:
             yield f"I04 {res.id} is active, and {row.id} is {row.bind}"
-        elif row.bound_boot not in picture.nodes[row.node_id][1]:
+        elif row.bound_boot not in {picture.nodes[row.node_id].boot_id, *picture.nodes[row.node_id].past_boots}:
             yield f"I04 {row.id} is bound in a boot that {row.node_id} never reported"
 
 

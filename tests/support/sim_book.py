@@ -1,7 +1,7 @@
 """The database of a simulated system: one SQLite file, entered by one at a time, watched at every commit."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine.interfaces import DBAPIConnection
 
+from muster_coordinator.service.sweep import Leadership
 from muster_coordinator.store import migrate
 from muster_coordinator.store.engine import Database, prepared
 from tests.support.invariants import Watch
@@ -51,10 +52,12 @@ class Book:
         event.listen(self.engine, "commit", self._commits)
         event.listen(self.engine, "rollback", self._rolls_back)
         self._is_written = self._is_rev = False
+        self.leadership: Leadership | None = None  # of the transaction that is open
 
     def _begins(self, _connection: Connection) -> None:
         self.on_begin()
         self._is_written = self._is_rev = False
+        self.leadership = None
 
     def _executes(self, _connection: Connection, _cursor: object, statement: str, *_: Any) -> None:
         self._is_written |= statement.startswith(_WATCHED)
@@ -66,7 +69,15 @@ class Book:
             self.on_rev()
         if self._is_written:
             self.kernel.violations += self.watch.check(connection, self.kernel.now_ms)
+            self.kernel.violations += self._led(connection)
             self.kernel.seen["checkedCommit"] += 1
+
+    def _led(self, connection: Connection) -> Iterator[str]:
+        if self.leadership is None:
+            return
+        epoch = connection.exec_driver_sql(f"SELECT epoch FROM lease WHERE pool_id = '{self.leadership.pool_id}'").scalar()
+        if epoch != self.leadership.epoch:
+            yield f"I31 {self.leadership.holder} writes under epoch {self.leadership.epoch}, and it is {epoch}"
 
     def _rolls_back(self, _connection: Connection) -> None:
         if sys.exc_info()[0] is None:
@@ -77,10 +88,12 @@ class SimDatabase(Database):
     """The coordinator's door to the book: its calls never wait, since tasks are held up inside."""
 
     def __init__(self, book: Book) -> None:
+        self._book = book
         self._engine = book.engine
 
     async def write(self, body: Callable[Concatenate[Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         with self._engine.begin() as connection:
+            self._book.leadership = next((one for one in args if isinstance(one, Leadership)), None)
             return body(connection, *args, **kwargs)
 
     async def read(self, body: Callable[Concatenate[Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -7,7 +7,7 @@ from itertools import count
 from random import Random
 from typing import NoReturn
 
-from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped] - it ships no types
+from greenlet import GreenletExit, getcurrent, greenlet  # type: ignore[import-untyped]  # it ships no types
 
 START_MS = 1_800_000_000_000
 

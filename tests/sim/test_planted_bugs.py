@@ -1,0 +1,189 @@
+"""The simulation finds what is planted: each bug takes one guard of the product away, for one run."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+
+from muster_agent.core import machine
+from muster_coordinator.clock import Moment
+from muster_coordinator.core.lifecycle.advance import next_step
+from muster_coordinator.core.lifecycle.model import Activate
+from muster_coordinator.core.model import BindState, Reservation, State
+from muster_coordinator.service import admit, advance, report, sweep
+from muster_coordinator.service import desired as desires
+from muster_coordinator.store import commit
+from muster_coordinator.store.tables import ALLOCATION
+from muster_shared.wire import DesiredState
+from tests.support import sim_coordinator
+from tests.support.sim_world import simulated
+
+MINUTES = 5
+SEEDS = range(1, 9)
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def active_when_any_member_is_bound(patch: pytest.MonkeyPatch) -> None:
+    def hasty(reservation: Reservation, *rest: Any) -> object:
+        is_bound = any(member.bind is BindState.BOUND for member in reservation.members)
+        if reservation.state is State.BINDING and is_bound:
+            return Activate()
+        return next_step(reservation, *rest)
+
+    patch.setattr(advance, "next_step", hasty)
+
+
+def released_by_the_revision_alone(patch: pytest.MonkeyPatch) -> None:
+    honest = report._heard_of
+
+    def hasty(allocation: Any, status: Any, sent: Any, rev: int, **more: Any) -> dict[str, Any]:
+        dropped_rev = allocation["dropped_rev"]
+        if allocation["bind_state"] == BindState.UNBINDING and dropped_rev and sent.applied_rev >= dropped_rev:
+            return {"bind_state": BindState.RELEASED}
+        return honest(allocation, status, sent, rev, **more)
+
+    patch.setattr(report, "_heard_of", hasty)
+
+
+def released_by_its_absence_alone(patch: pytest.MonkeyPatch) -> None:
+    honest = report._heard_of
+
+    def hasty(allocation: Any, status: Any, sent: Any, rev: int, **more: Any) -> dict[str, Any]:
+        if allocation["bind_state"] == BindState.UNBINDING and status is None:
+            return {"bind_state": BindState.RELEASED}
+        return honest(allocation, status, sent, rev, **more)
+
+    patch.setattr(report, "_heard_of", hasty)
+
+
+def freed_without_waiting_for_the_unbind(patch: pytest.MonkeyPatch) -> None:
+    honest = commit._dropped
+
+    def hasty(row: Any, revs: Any, at: Moment) -> dict[str, Any]:
+        return {**honest(row, revs, at), "bind_state": BindState.RELEASED}
+
+    patch.setattr(commit, "_dropped", hasty)
+
+
+def booked_without_looking_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(commit, "_still_fits", lambda *_: True)
+    honest = sim_world_prepare()
+
+    def unguarded(connection: Connection, *rest: Any) -> None:
+        honest(connection, *rest)
+        for moment in ("insert", "update"):
+            connection.exec_driver_sql(f"DROP TRIGGER muster_booking_overlap_{moment}")
+
+    patch.setattr("muster_coordinator.service.operate.prepare", unguarded)
+
+
+def sim_world_prepare() -> Callable[..., None]:
+    from muster_coordinator.service import operate  # noqa: PLC0415 - the one that stands there before it is replaced
+
+    return operate.prepare
+
+
+def led_without_looking_at_the_epoch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(sweep, "hold_epoch", lambda *_: None)
+
+
+def repaired_with_the_old_members_kept(patch: pytest.MonkeyPatch) -> None:
+    honest = advance._Walk._swap
+
+    def hasty(self: Any, reservation: Reservation, *rest: Any) -> object:
+        with pytest.MonkeyPatch.context() as inner:
+            inner.setattr(commit, "drop", lambda *_, **__: None)
+            return honest(self, reservation, *rest)
+
+    patch.setattr(advance._Walk, "_swap", hasty)
+
+
+def active_without_an_event(patch: pytest.MonkeyPatch) -> None:
+    honest = commit.emit
+
+    def silent(connection: Connection, at: Moment, fact: commit.Fact, **more: Any) -> None:
+        if fact.type != "reservation.active":
+            honest(connection, at, fact, **more)
+
+    patch.setattr(commit, "emit", silent)
+
+
+def older_reports_taken(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(report, "_is_stale", lambda *_: False)
+
+
+def only_the_first_member_freed(patch: pytest.MonkeyPatch) -> None:
+    def half(connection: Connection, reservation_id: str) -> None:
+        mine = ALLOCATION.select().where(ALLOCATION.c.reservation_id == reservation_id, ALLOCATION.c.live)
+        first = [row.id for row in connection.execute(mine).all()[:1]]
+        commit.unbook(connection, first)
+        connection.execute(ALLOCATION.update().where(ALLOCATION.c.id.in_(first)).values(live=False))
+
+    patch.setattr(commit, "leave", half)
+
+
+def older_replies_obeyed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(machine, "refusal", lambda *_: None)
+
+
+def bound_for_ever_without_a_coordinator(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(machine, "_end_boot_ms", lambda *_: 1 << 60)
+
+
+def keys_not_looked_up(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(admit, "_earlier", lambda *_: None)
+
+
+def grants_told_and_not_stored(patch: pytest.MonkeyPatch) -> None:
+    def forgetful(connection: Connection, at: Moment, node_id: str) -> DesiredState:
+        with connection.begin_nested() as savepoint:
+            told = desires.desired(connection, at, node_id)
+            savepoint.rollback()
+        return told
+
+    patch.setattr(sim_coordinator, "desired", forgetful)
+
+
+def started_by_the_nodes_own_clock(patch: pytest.MonkeyPatch) -> None:
+    honest = machine.take
+
+    def early(state: Any, wanted: Any) -> Any:
+        orders = {key: replace(order, end_boot_ms=order.end_boot_ms + 60_000) for key, order in wanted.orders.items()}
+        return honest(state, replace(wanted, orders=orders))
+
+    patch.setattr(machine, "take", early)
+
+
+PLANTS: dict[Plant, Collection[str]] = {
+    active_when_any_member_is_bound: {"I04"},
+    released_by_the_revision_alone: {"I09"},
+    released_by_its_absence_alone: {"I09"},
+    freed_without_waiting_for_the_unbind: {"I09"},
+    booked_without_looking_again: {"I01"},
+    led_without_looking_at_the_epoch: {"I31"},
+    repaired_with_the_old_members_kept: {"I02"},
+    active_without_an_event: {"I28"},
+    older_reports_taken: {"I33"},
+    only_the_first_member_freed: {"I03"},
+    older_replies_obeyed: {"I09", "I12"},
+    bound_for_ever_without_a_coordinator: {"I08"},
+    keys_not_looked_up: {"a"},  # the database's own constraint stops it: a task fails
+    grants_told_and_not_stored: {"I08"},
+    started_by_the_nodes_own_clock: {"I08"},
+}
+"""Each bug, and the invariant that it breaks first."""
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    for seed in SEEDS:
+        outcome = simulated(seed, MINUTES)
+        if outcome.violations:
+            break
+
+    assert outcome.violations, f"{plant.__name__} survived {len(SEEDS)} seeds"
+    assert {violation.split()[0] for violation in outcome.violations} & set(PLANTS[plant]), outcome.text
