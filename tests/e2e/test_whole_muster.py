@@ -22,7 +22,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    policy = {"heartbeat_ms": 1_000, "reconnect_grace_ms": 5_000}
+    # Silence of 20 s: an agent that is killed and started again on a busy machine is not gone.
+    policy = {"heartbeat_ms": 1_000, "unreachable_after_beats": 20, "reconnect_grace_ms": 5_000}
     made = Fleet(folder, port, library_dir, policy)
     for name in NODES:
         made.add(name, host(folder / name, name, library_dir, cluster=CLUSTER_A))
