@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 from muster_shared.errors import Code, FieldError, Problem
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_TRIED = ("constrained-", "function-", "[key]")
 _ERRORS_MAX = 20  # enough to mend a message in one go; a hostile one cannot ask for a novel
 
 
@@ -67,12 +68,18 @@ def decode(model: type[M], body: bytes | str) -> M:
         return model.model_validate_json(body, by_alias=True, by_name=False)
     except ValidationError as error:
         errors = tuple(
-            FieldError(".".join(str(part) for part in item["loc"]), str(item["msg"]))
+            FieldError(_path(item["loc"]), str(item["msg"]))
             for item in error.errors(include_url=False, include_input=False, include_context=False)[:_ERRORS_MAX]
         )
         first = errors[0]
         detail = f"{first.path}: {first.message}" if first.path else first.message
         raise Problem(Code.INVALID_INPUT, detail, errors) from None
+
+
+def _path(parts: tuple[str | int, ...]) -> str:
+    # The validator names which member of a union, or which side of a mapping, it tried: nobody wrote that.
+    written = (str(part) for part in parts if not str(part).startswith(_TRIED))
+    return ".".join(written)
 
 
 def encode(message: BaseModel) -> bytes:

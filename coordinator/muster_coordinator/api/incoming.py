@@ -25,15 +25,27 @@ def bearer_token(request: web.Request) -> str | None:
     """Return the token of the Authorization header, or None where there is no such header.
 
     Raises:
-        Problem: `UNAUTHENTICATED` for any other scheme.
+        Problem: `UNAUTHENTICATED` for any other scheme, and for a token that is no ASCII text.
     """
     header = request.headers.get(hdrs.AUTHORIZATION)
     if header is None:
         return None
     scheme, _, token = header.partition(" ")
-    if scheme.lower() != "bearer" or not token.strip():
+    if scheme.lower() != "bearer" or not token.strip() or not token.isascii():
         raise Problem(Code.UNAUTHENTICATED, "Send the token as `Authorization: Bearer <token>`")
     return token.strip()
+
+
+def read_path(request: web.Request) -> dict[str, str]:
+    """Return the parameters of the path, percent-decoded.
+
+    Raises:
+        Problem: `NOT_FOUND` for one with a control character: no name here has any, and no database would look for it.
+    """
+    path = dict(request.match_info)
+    if not all(value.isprintable() for value in path.values()):
+        raise Problem(Code.NOT_FOUND, "nothing here has a name with control characters in it")
+    return path
 
 
 def idempotency_key(request: web.Request) -> str | None:

@@ -8,7 +8,7 @@ from aiohttp import web
 from structlog.typing import FilteringBoundLogger
 
 from muster_coordinator.api.errors import problem_middleware, request_id_of, stamp
-from muster_coordinator.api.incoming import bearer_token, idempotency_key, read_body, read_query
+from muster_coordinator.api.incoming import bearer_token, idempotency_key, read_body, read_path, read_query
 from muster_coordinator.api.openapi import document_of
 from muster_coordinator.api.operation import Answer, Authorize, Call, Operation
 from muster_shared.codec import dumps, encode
@@ -65,7 +65,7 @@ def _serve(
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def serve(request: web.Request) -> web.StreamResponse:
         token = bearer_token(request)
-        path = dict(request.match_info)
+        path = read_path(request)
         principal = await authorize(operation, token, path)
         call = Call(
             services=services,

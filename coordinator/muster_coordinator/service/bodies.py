@@ -26,7 +26,9 @@ class DeviceRequest(Request):
         Literal["any", "nvlink-all"], Field(description="nvlink-all: all of one NVLink island of the node")
     ] = "any"
     model: Annotated[Text | None, Field(description="A word of the model's name, such as H100")] = None
-    memory_gib: Annotated[Positive | None, Field(description="At least this much memory on each device")] = None
+    memory_gib: Annotated[
+        Annotated[Positive, Field(le=1_048_576)] | None, Field(description="At least this much memory on each device")
+    ] = None
 
 
 class GangRequest(Request):

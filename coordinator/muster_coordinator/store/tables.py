@@ -78,8 +78,8 @@ class Atom(SQLModel, table=True):
     kind: str
     device: str  # UUID
     model: str
-    memory_mib: int
-    island: int
+    memory_mib: int = Field(sa_type=BigInteger)  # as an agent says, and none is trusted to stay below 2**31
+    island: int = Field(sa_type=BigInteger)
     seen: bool  # False where the device is lost: it keeps its number
     listed: bool = True  # False once its node no longer expects it: kept for what was booked on it
 

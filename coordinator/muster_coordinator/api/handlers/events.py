@@ -1,7 +1,7 @@
 """Events, as pages and as a stream that resumes by sequence."""
 
 from collections.abc import AsyncGenerator
-from typing import Final
+from typing import Annotated, Final
 
 from aiohttp import web
 from pydantic import Field
@@ -21,7 +21,7 @@ class EventQuery(Request):
     """Which events, and after which."""
 
     after: Count = 0
-    limit: Count = Field(default=100, ge=1, le=look.PAGE_MAX)
+    limit: Annotated[Count, Field(ge=1, le=look.PAGE_MAX)] = 100  # bounds beside a default would not be kept
     pool_id: Text | None = None
     subject: Text | None = Field(default=None, description="The id of a reservation, node or pool")
 

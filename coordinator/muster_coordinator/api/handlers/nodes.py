@@ -1,5 +1,7 @@
 """Nodes and pools, for operators."""
 
+from typing import Annotated
+
 from pydantic import Field
 
 from muster_coordinator.api.operation import Call
@@ -14,7 +16,7 @@ class NodeQuery(Request):
     """Which nodes, and how many at once."""
 
     pool_id: Text | None = None
-    limit: Count = Field(default=100, ge=1, le=look.PAGE_MAX)
+    limit: Annotated[Count, Field(ge=1, le=look.PAGE_MAX)] = 100  # bounds beside a default would not be kept
     cursor: Text | None = None
 
 

@@ -1,5 +1,7 @@
 """Reservations: create, look, cancel, release."""
 
+from typing import Annotated
+
 from pydantic import Field
 
 from muster_coordinator.api.operation import Call
@@ -18,7 +20,7 @@ class ReservationQuery(Request):
     tenant_id: Text | None = None
     pool_id: Text | None = None
     state: Text | None = Field(default=None, description="One state, or several with commas between them")
-    limit: Count = Field(default=100, ge=1, le=look.PAGE_MAX)
+    limit: Annotated[Count, Field(ge=1, le=look.PAGE_MAX)] = 100  # bounds beside a default would not be kept
     cursor: Text | None = None
 
 
