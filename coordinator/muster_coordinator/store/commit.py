@@ -125,7 +125,7 @@ def book(
     connection.execute(locked).all()
     occupied = window.occupied(pool_row.policy.turnaround_ms)
     # Health and labels are read again in the commit: a node may have died or moved after the plan.
-    now = snapshot(connection, pool_row, at.ms, node_ids).without(reservation.id)
+    now = snapshot(connection, pool_row, at.ms, node_ids, occupied).without(reservation.id)
     refused = {
         member.node_id
         for member in members

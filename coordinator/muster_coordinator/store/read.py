@@ -23,6 +23,7 @@ from muster_coordinator.core.snapshot import FOREVER_MS, Snapshot
 from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, HOLD, LEASE, NODE, POOL, RESERVATION
 from muster_shared.codec import loads
 from muster_shared.devices import WORD_BITS
+from muster_shared.time import Window
 
 HELD_BY_NODE = (BindState.BINDING, BindState.BOUND, BindState.UNBINDING)
 """Bind states in which a tenant may still reach the devices."""
@@ -65,9 +66,16 @@ def _pool(connection: Connection, row: RowMapping) -> PoolRow:
 
 
 def snapshot(
-    connection: Connection, pool_row: PoolRow, now_ms: int, node_ids: Collection[str] | None = None
+    connection: Connection,
+    pool_row: PoolRow,
+    now_ms: int,
+    node_ids: Collection[str] | None = None,
+    window: Window | None = None,
 ) -> Snapshot:
-    """Read a pool, or some of its nodes, as the planner sees it at `now_ms`."""
+    """Read a pool, or some of its nodes, as the planner sees it at `now_ms`.
+
+    With `window`, without the bookings that lie wholly outside it: enough to see what is free in it.
+    """
     in_pool = NODE.c.pool_id == pool_row.id
     chosen = in_pool if node_ids is None else and_(in_pool, NODE.c.id.in_(node_ids))
     of_chosen = select(NODE.c.id).where(chosen)
@@ -75,7 +83,7 @@ def snapshot(
         connection, select(ATOM).where(ATOM.c.node_id.in_(of_chosen), ATOM.c.listed).order_by(ATOM.c.number)
     )
     holds = _grouped(connection, select(HOLD).where(HOLD.c.node_id.in_(of_chosen)))
-    booked = _booked(connection, of_chosen, now_ms, pool_row.policy)
+    booked = _booked(connection, of_chosen, now_ms, pool_row.policy, window)
     nodes = [
         _node(row, atoms[row["id"]], holds[row["id"]], booked[row["id"]], pool_row, now_ms)
         for row in connection.execute(select(NODE).where(chosen)).mappings()
@@ -180,6 +188,8 @@ def _members(connection: Connection, reservation_id: str) -> list[Member]:
         .mappings()
         .all()
     )
+    if not rows:
+        return []
     own = masks(connection, [row["id"] for row in rows])
     others = _holders(connection, {row["node_id"] for row in rows})
     return [
@@ -212,10 +222,16 @@ def _holders(connection: Connection, node_ids: Collection[str]) -> defaultdict[s
 
 
 def _booked(
-    connection: Connection, of_chosen: Select[tuple[str]], now_ms: int, policy: Policy
+    connection: Connection,
+    of_chosen: Select[tuple[str]],
+    now_ms: int,
+    policy: Policy,
+    window: Window | None,
 ) -> defaultdict[str, list[Booked]]:
     booked: defaultdict[str, list[Booked]] = defaultdict(list)
     live = select(BOOKING).where(BOOKING.c.node_id.in_(of_chosen), BOOKING.c.live, BOOKING.c.end_ms > now_ms)
+    if window is not None:
+        live = live.where(BOOKING.c.end_ms > window.start_ms, BOOKING.c.start_ms < window.end_ms)
     for row in connection.execute(live).mappings():
         mask = mask_of(row["word"], row["mask"])
         booked[row["node_id"]].append(Booked(row["start_ms"], row["end_ms"], mask, row["reservation_id"]))
