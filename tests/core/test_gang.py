@@ -123,6 +123,15 @@ def test_chance_never_reaches_past_the_best_n() -> None:
     assert {chosen(THREE_EQUAL_ONE_WIDER, seed=seed)[0] for seed in range(9)} == {"a"}
 
 
+def test_chance_never_reaches_a_worse_rank() -> None:
+    # All three are equally tight, but A would break a whole group.
+    scene = (
+        "\n".join(f"{group}{i} {group.upper()} ...." for group in "abc" for i in range(3)) + "\nb9 B ####\nc9 C ####"
+    )
+
+    assert {chosen(scene, top_n=3, seed=seed)[0] for seed in range(9)} == {"b", "c"}
+
+
 @given(seed=st.integers(), top_n=st.integers(1, 9))
 def test_the_seed_is_recorded_with_the_decision(seed: int, top_n: int) -> None:
     answer = plan(pool(THREE_EQUAL_ONE_WIDER), asked(4, 2), seed=seed, top_n=top_n)

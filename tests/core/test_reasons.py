@@ -73,14 +73,14 @@ def test_the_reasons_cover_every_node_once() -> None:
 
 
 def test_most_nodes_come_first_and_the_earliest_return_is_told() -> None:
-    booked = pool("a1 A ....\na2 A ....\na3 A .... silent")
-    for node_id, end_ms in (("a1", 7_000), ("a2", 5_000)):
+    booked = pool("a1 A ....\na2 A ....\na3 A ....\na4 A .... silent")
+    for node_id, end_ms in (("a1", 7_000), ("a2", 5_000), ("a3", 6_000)):
         booked = booked.with_booking(node_id, Booked(0, end_ms, 0b1111, "rsv"))
 
     answer = plan(booked, asked(4, 1))
 
     assert isinstance(answer, Refusal)
-    assert answer.blockers == (Blocker("booked", 2, 5_000), Blocker("unreachable", 1, None))
+    assert answer.blockers == (Blocker("booked", 3, 5_000), Blocker("unreachable", 1, None))
 
 
 @pytest.mark.parametrize(

@@ -58,12 +58,29 @@ class NodeView:
 
     def free(self, window: Window) -> int:
         """Return the atoms that nobody has booked for any part of the window, held ones included."""
+        return self.atoms_mask & ~self._booked(window.start_ms, window.end_ms)
+
+    def _booked(self, start_ms: int, end_ms: int) -> int:
         instants, masks = self._steps
         booked = 0
         # A step that begins with the window's end lies outside it: windows are half open.
-        for mask in masks[bisect_right(instants, window.start_ms) : bisect_left(instants, window.end_ms) + 1]:
+        for mask in masks[bisect_right(instants, start_ms) : bisect_left(instants, end_ms) + 1]:
             booked |= mask
-        return self.atoms_mask & ~booked
+        return booked
+
+    @cached_property
+    def _edges(self) -> tuple[dict[int, int], dict[int, int]]:
+        ends: dict[int, int] = {}
+        starts: dict[int, int] = {}
+        for one in self.node.booked:
+            ends[one.end_ms] = ends.get(one.end_ms, 0) | one.mask
+            starts[one.start_ms] = starts.get(one.start_ms, 0) | one.mask
+        return ends, starts
+
+    def touching(self, window: Window) -> tuple[int, int]:
+        """Return the atoms whose booking ends where the window begins, and those whose booking begins where it ends."""
+        ends, starts = self._edges
+        return ends.get(window.start_ms, 0), starts.get(window.end_ms, 0)
 
     def free_again_ms(self, wanted: int, count: int, window: Window) -> int | None:
         """Return when a window of the same length could first begin later on `count` of the `wanted` atoms.
@@ -71,11 +88,10 @@ class NodeView:
         None where no end of a booking helps. Cost: in instants at which bookings of the node begin or end.
         """
         instants, _ = self._steps
+        duration_ms = window.duration_ms
         for instant in instants[bisect_right(instants, window.start_ms) :]:
-            if instant + window.duration_ms > MS_MAX:
-                return None
-            if (self.free(Window(instant, instant + window.duration_ms)) & wanted).bit_count() >= count:
-                return instant
+            if (wanted & ~self._booked(instant, instant + duration_ms)).bit_count() >= count:
+                return instant if instant + duration_ms <= MS_MAX else None
         return None
 
 

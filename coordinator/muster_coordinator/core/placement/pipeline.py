@@ -94,11 +94,8 @@ def _group(snapshot: Snapshot, request: Request, known: Standing, name: str, fit
         for one in fitting
     )
     nodes = known.nodes[name]
-    # Nodes that need no common value form one group that nobody minds breaking.
-    breaks_whole = (
-        request.topology_key is not None
-        and request.size < len(nodes)
-        and all(views[node_id].free(request.window) == views[node_id].atoms_mask for node_id in nodes)
+    breaks_whole = request.size < len(nodes) and all(
+        views[node_id].free(request.window) == views[node_id].atoms_mask for node_id in nodes
     )
     return Group(fits, breaks_whole)
 

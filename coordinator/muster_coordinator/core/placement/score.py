@@ -22,10 +22,7 @@ def sits_snugly(view: NodeView, request: Request, picked: Picked) -> int:
 
     1000 when bookings end at the start and begin at the end, 500 for one of them, 0 for none.
     """
-    mask, window = picked.mask, request.window
-    before = any(one.end_ms == window.start_ms and one.mask & mask for one in view.node.booked)
-    after = any(one.start_ms == window.end_ms and one.mask & mask for one in view.node.booked)
-    return (before + after) * SCORE_MAX // 2
+    return sum(SCORE_MAX // 2 for touching in view.touching(request.window) if touching & picked.mask)
 
 
 def has_nothing_held(view: NodeView, _request: Request, _picked: Picked) -> int:
