@@ -82,7 +82,7 @@ def test_the_best_of_a_group_go_by_left_over_then_points_then_id() -> None:
         (Group(fits(0, 0, 0)), Group(fits(9, 9, 9), breaks_whole=True)),  # breaks no whole group
         (Group(fits(0, 0, 0)), Group((*fits(9, 9), *fits(1, prefix="m", sound=False)))),  # leaves a sound spare
         (
-            Group((*fits(0, 0), *fits(0, prefix="m", sound=False))),
+            Group((*fits(1, 1), *fits(0, prefix="m", sound=False))),
             Group(fits(9, 9, 9), breaks_whole=True),
         ),  # in this order
         (Group(fits(0, 0, 0), breaks_whole=True), Group(fits(9, 9, 9, 9))),

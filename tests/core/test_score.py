@@ -39,6 +39,7 @@ def test_a_node_without_a_hold_is_better_than_one_with() -> None:
         ((Booked(0, WINDOW.start_ms - 1, 0b0001, "earlier"),), 0),
         ((Booked(WINDOW.end_ms + 1, 9_000, 0b0001, "later"),), 0),
         ((Booked(0, WINDOW.start_ms, 0b0100, "other atoms"),), 0),
+        ((Booked(0, WINDOW.start_ms, 0b0001, "before"), Booked(9, WINDOW.start_ms, 0b0100, "other atoms")), 500),
     ],
 )
 def test_a_window_that_touches_its_neighbours_on_the_same_atoms_is_better(
