@@ -28,6 +28,7 @@ from muster_coordinator.loops.relay import Relay
 from muster_coordinator.loops.revs import Revs
 from muster_coordinator.loops.systemd import notify, ping_watchdog
 from muster_coordinator.notifier import Notifier
+from muster_coordinator.service.admit import DEFAULT_POOL
 from muster_coordinator.service.operate import prepare
 from muster_coordinator.store import migrate
 from muster_coordinator.store.engine import Database, DatabaseInUseError
@@ -89,7 +90,7 @@ async def running(config: Config, clock: Clock) -> AsyncGenerator[Running]:
         database = Database(config.database_url)
         stack.push_async_callback(database.close)
         await database.write(migrate.upgrade)
-        await database.write(prepare, clock.moment(), config.default_pool, config.policy)
+        await database.write(prepare, clock.moment(), DEFAULT_POOL, config.policy)
         changed, published = Notifier(), Notifier()
         revs = Revs(database)
         services = Services(database, clock, changed, published, revs, config.join_token)

@@ -5,9 +5,11 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from muster_coordinator.core.model import policy_faults
 
 _PREFIX: Final = "MUSTER_COORDINATOR_"
 _PORT_MAX: Final = 65_535  # what TCP has
@@ -25,18 +27,17 @@ class Config(BaseModel):
     listen_host: str = "127.0.0.1"
     listen_port: Annotated[int, Field(ge=0, le=_PORT_MAX)] = 8470  # 0 lets the system choose
     database: Annotated[str, Field(min_length=1)] = "/var/lib/muster/muster.db"  # a SQLite file, or postgresql://...
-    default_pool: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")] = "default"
     api_token: Annotated[str, Field(min_length=16)] | None = None  # people and programs show it; needed beyond loopback
     join_token: Annotated[str, Field(min_length=16)] | None = None  # a host shows it to join; needed beyond loopback
     tick_ms: Annotated[int, Field(ge=1, le=60_000)] = 500  # how often the background pass looks at the clock
-    policy: dict[str, Annotated[int, Field(ge=0)]] = {}  # of the first pool, when it is made
+    policy: dict[str, int] = {}  # of the first pool, when it is made
 
     @property
     def database_url(self) -> str:
         """The database in the form that the engine takes."""
         if self.database.startswith("postgresql://"):
             return self.database.replace("postgresql://", "postgresql+asyncpg://", 1)
-        return f"sqlite+aiosqlite:///{self.database}"
+        return f"sqlite:///{self.database}"
 
     @property
     def is_loopback(self) -> bool:
@@ -61,21 +62,33 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
     if path is not None:
         try:
             values = tomllib.loads(path.read_text())
-        except (OSError, tomllib.TOMLDecodeError) as error:
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"{path}: {error}") from None
     for name, text in environment.items():
         if name.startswith(_PREFIX):
             values[name.removeprefix(_PREFIX).lower()] = text
+    faults: list[str] = []
+    config = None
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
-        raise ConfigError("\n".join(_line(item["loc"], item["msg"]) for item in error.errors())) from None
+        faults = [_line(item["loc"], item["msg"]) for item in error.errors() if not _is_in_policy(item["loc"])]
+    if isinstance(policy := values.get("policy"), dict):
+        chosen = cast("dict[str, object]", policy)
+        faults += [_line(("policy", name), fault) for name, fault in policy_faults(chosen).items()]
+    if faults or config is None:
+        raise ConfigError("\n".join(faults))
     if not config.is_loopback and (config.api_token is None or config.join_token is None):
         raise ConfigError(
             f"listen_host: {config.listen_host} is reachable from other machines: "
             "set api_token and join_token first, and put TLS in front"
         )
     return config
+
+
+def _is_in_policy(path: tuple[int | str, ...]) -> bool:
+    # Names and ranges of policy values are told by the policy itself.
+    return path[0] == "policy" and len(path) > 1
 
 
 def _line(path: tuple[int | str, ...], message: str) -> str:

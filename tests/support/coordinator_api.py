@@ -30,7 +30,7 @@ class Api:
     look: AsyncEngine  # of the test's own, to see what is stored
     tokens: dict[str, str] = field(default_factory=dict)  # node -> its credential
 
-    async def call(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:  # noqa: ANN401 - any JSON document
+    async def call(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
         """Call and read the JSON that answers."""
         kind = JSON if isinstance(body, bytes) else {}
         sent = {"data": body} if isinstance(body, bytes) else {"json": body} if body is not None else {}
@@ -46,7 +46,7 @@ class Api:
         found["event"] = [(*row[:2], *row[3:]) for row in found["event"]]
         return found
 
-    async def join(self, name: str, **script: Any) -> ScriptedAgent:  # noqa: ANN401 - what the agent's script takes
+    async def join(self, name: str, **script: Any) -> ScriptedAgent:
         """Let a node register and report over HTTP."""
         registration = Registration(name=name, machine_id=f"machine-{name}", agent_version="1")
         async with self.client.post("/v1/nodes/register", data=encode(registration), headers=JSON) as answer:
@@ -73,7 +73,7 @@ class Api:
 
 
 @asynccontextmanager
-async def api_on(database: str, **settings: Any) -> AsyncIterator[Api]:  # noqa: ANN401 - settings of any type
+async def api_on(database: str, **settings: Any) -> AsyncIterator[Api]:
     """Serve on a free port until the block ends.
 
     Args:

@@ -1,9 +1,9 @@
 """The values that every decision is made of: atoms, nodes, requests, reservations, allocations, policy."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Literal
+from typing import Final, Literal
 
 from muster_shared.devices import DeviceClass, Topology
 from muster_shared.time import Window
@@ -35,6 +35,23 @@ class Policy:
     def unreachable_after_ms(self) -> int:
         """Silence after which a node gets no new work."""
         return self.unreachable_after_beats * self.heartbeat_ms
+
+
+_POLICY_POSITIVE: Final = frozenset(
+    {"top_n", "max_attempts", "heartbeat_ms", "unreachable_after_beats", "max_duration_ms"}
+)
+"""Policy values whose zero would stop the pool: no candidate, no round, no node ever heard from."""
+
+
+def policy_faults(values: Mapping[str, object]) -> dict[str, str]:
+    """Return what is wrong with chosen policy values, by their names; empty where they make a policy."""
+    known = [one.name for one in fields(Policy)]
+    faults = {name: f"no such value; there are {', '.join(known)}" for name in values if name not in known}
+    for name, value in values.items():
+        least = 1 if name in _POLICY_POSITIVE else 0
+        if name not in faults and not (isinstance(value, int) and value >= least):
+            faults[name] = f"an integer, at least {least}"
+    return faults
 
 
 @dataclass(frozen=True, slots=True)

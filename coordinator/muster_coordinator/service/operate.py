@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from sqlalchemy import Connection, RowMapping, insert, or_, select, update
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.core.model import BindState, Intent, Policy
+from muster_coordinator.core.model import BindState, Intent, policy_faults
 from muster_coordinator.service.report import look_again
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
@@ -15,8 +15,6 @@ from muster_shared.codec import dumps, loads
 from muster_shared.errors import Code, Problem, invalid
 
 _RESERVED = ("fabric.", "gpu.", "driver.")
-_POSITIVE = frozenset({"top_n", "max_attempts", "heartbeat_ms", "unreachable_after_beats", "max_duration_ms"})
-"""Policy values whose zero would stop the pool: no candidate, no round, no node ever heard from."""
 
 
 def prepare(connection: Connection, at: Moment, default_pool: str, policy: Mapping[str, int] | None = None) -> None:
@@ -38,12 +36,8 @@ def create_pool(connection: Connection, at: Moment, name: str, policy: Mapping[s
         Problem: `CONFLICT` when the name is taken; `INVALID_INPUT` for an unknown value, or one out of range.
     """
     chosen = dict(policy or {})
-    known = read.policy_document(Policy())
-    for key, value in chosen.items():
-        if key not in known:
-            raise invalid(f"policy.{key}", f"no such value; there are {', '.join(known)}")
-        if value < (least := 1 if key in _POSITIVE else 0):
-            raise invalid(f"policy.{key}", f"at least {least}")
+    for key, fault in policy_faults(chosen).items():
+        raise invalid(f"policy.{key}", fault)
     if read.pool(connection, name) is not None:
         raise Problem(Code.CONFLICT, f"there is a pool {name!r} already")
     pool_id = at.new_id("pool")
