@@ -11,7 +11,7 @@ from random import Random
 from statistics import median
 from typing import Final
 
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, Engine, event
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import Node, Request, Shape
@@ -71,15 +71,16 @@ async def _commit_row(folder: Path, pool: list[Node]) -> Row:
     database = await _filled(folder / "commit.sqlite", pool)
     begun: list[float] = []
 
-    @event.listens_for(database.engine.sync_engine, "begin")
-    def _on_begin(_connection: Connection) -> None:
+    def note(_connection: Connection) -> None:
         begun.append(time.perf_counter())
 
+    event.listen(Engine, "begin", note)
     times: list[float] = []
     for number in range(_COMMITS):
         begun.clear()
         await database.flow(reserve, _moment(number), _asked(_GANG, number))
         times.append(time.perf_counter() - begun[1])
+    event.remove(Engine, "begin", note)
     await database.close()
     baseline = _raw_ms(folder / "raw.sqlite", _rows_of(_GANG), _COMMITS)
     return Row(GROUP, "commit_gang16_sqlite_ms", in_ms(median(times)), "ms", _COMMIT_TARGET_MS, baseline)
@@ -101,7 +102,7 @@ def _rows_of(gang: int) -> int:
 
 
 async def _filled(path: Path, pool: list[Node]) -> Database:
-    database = Database(f"sqlite+aiosqlite:///{path}")
+    database = Database(f"sqlite:///{path}")
     await database.write(fill, _moment(0), pool)
     return database
 
