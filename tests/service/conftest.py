@@ -2,19 +2,13 @@
 
 from collections.abc import AsyncIterator
 
-import pytest
 import pytest_asyncio
 
-from tests.support.coordinator import database_url, postgres_template, sqlite_template, without_sqlites_thread
+from tests.support.coordinator import database_url, postgres_template, sqlite_template
 from tests.support.invariants import check
 from tests.support.service_world import World, world_on
 
 __all__ = ["database_url", "postgres_template", "sqlite_template", "world"]
-
-
-@pytest.fixture(autouse=True)
-def _driver(monkeypatch: pytest.MonkeyPatch) -> None:
-    without_sqlites_thread(monkeypatch)
 
 
 @pytest_asyncio.fixture

@@ -47,7 +47,7 @@ def paused_before_commit(coordinator: Coordinator) -> Iterator[tuple[asyncio.Eve
             planned.set()
             await_only(go_on.wait())
 
-    engine = coordinator.database.engine.sync_engine
+    engine = coordinator.database.engine
     event.listen(engine, "begin", pause)
     yield planned, go_on
     event.remove(engine, "begin", pause)

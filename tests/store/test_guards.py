@@ -1,5 +1,6 @@
 """The database itself refuses two live bookings of one atom at one time, and only that."""
 
+import asyncio
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 
 from muster_coordinator.store.engine import is_overlap
 from muster_coordinator.store.tables import ALLOCATION, BOOKING, NODE, POOL, RESERVATION
-from tests.support.coordinator import opened
+from tests.support.coordinator import Parked, opened
 
 ALLOCATIONS = ("a", "b", "c")
 
@@ -206,7 +207,7 @@ async def test_a_reader_of_a_sqlite_file_may_not_write(tmp_path: Path, sqlite_te
     path = tmp_path / "muster.db"
     shutil.copyfile(sqlite_template, path)
 
-    async with opened(f"sqlite+aiosqlite:///{path}") as database:
+    async with opened(f"sqlite:///{path}") as database:
         await database.write(scene)
 
         with pytest.raises(DBAPIError, match="readonly"):
@@ -219,8 +220,15 @@ async def test_a_reader_sees_what_is_committed_beside_an_open_writer(database_ur
 
     async with opened(database_url) as database:
         await database.write(scene)
-        async with database.engine.begin() as writer:
-            await writer.run_sync(book, "a", 0, 10)
-            await writer.execute(update(NODE).values(pool_id="pool"))
+        parked = Parked()
 
-            assert await database.read(nodes) == 2
+        def write(connection: Connection) -> None:
+            book(connection, "a", 0, 10)
+            connection.execute(update(NODE).values(pool_id="pool"))
+            parked.stop(connection)
+
+        writing = asyncio.create_task(database.write(write))
+        await parked.stopped.wait()
+        assert await database.read(nodes) == 2
+        parked.go_on()
+        await writing

@@ -123,7 +123,7 @@ def planted(connection: Connection, statement: str) -> None:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 async def scene(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scene]:
-    url = f"sqlite+aiosqlite:///{tmp_path / 'muster.db'}"
+    url = f"sqlite:///{tmp_path / 'muster.db'}"
     if request.param == "postgresql":
         url = request.getfixturevalue("postgres_url")
     database = Database(url)

@@ -49,15 +49,16 @@ async def test_upgrading_what_is_up_to_date_changes_nothing(database_url: str) -
         await database.write(migrate.upgrade)
 
 
+def upgrade_after(connection: Connection, statement: str) -> None:
+    order(connection, statement)
+    migrate.upgrade(connection)
+
+
 async def test_a_database_without_a_guard_is_not_served(database_url: str) -> None:
     async with opened(database_url) as database:
         for statement in DROP[database.engine.dialect.name]:
-            async with database.engine.connect() as connection:
-                transaction = await connection.begin()
-                await connection.run_sync(order, statement)
-                with pytest.raises(SchemaError, match=r"guard against double booking \(muster_booking_overlap"):
-                    await connection.run_sync(migrate.upgrade)
-                await transaction.rollback()
+            with pytest.raises(SchemaError, match=r"guard against double booking \(muster_booking_overlap"):
+                await database.write(upgrade_after, statement)
         await database.write(migrate.upgrade)
 
 
@@ -93,7 +94,7 @@ async def test_tables_made_in_a_transaction_that_fails_are_gone(empty_url: str) 
 
 
 async def test_a_second_process_on_one_sqlite_file_is_refused(tmp_path: Path) -> None:
-    url = f"sqlite+aiosqlite:///{tmp_path / 'muster.db'}"
+    url = f"sqlite:///{tmp_path / 'muster.db'}"
 
     async with opened(url):
         with pytest.raises(DatabaseInUseError, match="in use by another process"):

@@ -2,16 +2,17 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-import aiosqlite
 import pytest
 from sqlalchemy import Connection, event, select
 from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.util import await_only
 
 from muster_coordinator.store import migrate
 from muster_coordinator.store.engine import Database
@@ -27,34 +28,20 @@ Rows = dict[str, list[tuple[Any, ...]]]
 
 def door(url: str) -> Database:
     """Open a database for a test."""
-    return hurried(Database(free_of_threads(url)))
-
-
-def free_of_threads(url: str) -> str:
-    """Let whoever uses a SQLite connection be another than who opened it: see `without_sqlites_thread`."""
-    return f"{url}?check_same_thread=false" if url.startswith("sqlite") else url
+    return hurried(Database(url))
 
 
 def hurried(database: D) -> D:
     """Let SQLite not wait for the disk: no test's file need survive a power cut."""
     if database.is_sqlite:
 
-        @event.listens_for(database.engine.sync_engine, "connect")
+        @event.listens_for(database.engine, "connect")
         def _hurry(connection: DBAPIConnection, _record: object) -> None:
             cursor = connection.cursor()
             cursor.execute("PRAGMA synchronous=OFF")
             cursor.close()
 
     return database
-
-
-def without_sqlites_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let SQLite's driver work where it is called, not in a thread of its own: three times as many tests a second."""
-
-    async def at_once(_connection: aiosqlite.Connection, order: Callable[..., R], *args: object, **kwargs: object) -> R:
-        return order(*args, **kwargs)
-
-    monkeypatch.setattr(aiosqlite.Connection, "_execute", at_once)
 
 
 @asynccontextmanager
@@ -65,6 +52,30 @@ async def opened(url: str) -> AsyncIterator[Database]:
         yield database
     finally:
         await database.close()
+
+
+class Parked:
+    """Stops a body inside its transaction until it may go on, on either engine."""
+
+    def __init__(self) -> None:
+        self.stopped = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._on_loop = asyncio.Event()
+        self._in_thread = threading.Event()
+
+    def stop(self, connection: Connection) -> None:
+        """Call it in the body."""
+        if connection.dialect.name == "sqlite":
+            self._loop.call_soon_threadsafe(self.stopped.set)
+            self._in_thread.wait()
+        else:
+            self.stopped.set()
+            await_only(self._on_loop.wait())
+
+    def go_on(self) -> None:
+        """Let the body end."""
+        self._on_loop.set()
+        self._in_thread.set()
 
 
 def rows(connection: Connection) -> Rows:
@@ -90,7 +101,7 @@ async def _migrated(url: str) -> None:
 def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A migrated file that nobody has open."""
     path = tmp_path_factory.mktemp("template") / "muster.db"
-    in_own_loop(_migrated(f"sqlite+aiosqlite:///{path}"))
+    in_own_loop(_migrated(f"sqlite:///{path}"))
     return path
 
 
@@ -107,7 +118,7 @@ def postgres_template(postgres_cluster: Cluster) -> Iterator[str]:
 def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A database without any table, on each engine."""
     if request.param == "sqlite":
-        return f"sqlite+aiosqlite:///{tmp_path / 'muster.db'}"
+        return f"sqlite:///{tmp_path / 'muster.db'}"
     return str(request.getfixturevalue("postgres_url"))
 
 
@@ -117,7 +128,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     if request.param == "sqlite":
         path = tmp_path / "muster.db"
         shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
-        yield f"sqlite+aiosqlite:///{path}"
+        yield f"sqlite:///{path}"
         return
     cluster: Cluster = request.getfixturevalue("postgres_cluster")
     name = cluster.create(request.getfixturevalue("postgres_template"))

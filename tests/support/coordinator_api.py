@@ -1,19 +1,19 @@
 """The whole coordinator on loopback, with its loops, on a clock that stands still."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from aiohttp import ClientSession
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+from sqlalchemy import create_engine
 
 from muster_coordinator.app import running
 from muster_coordinator.config import Config
 from muster_coordinator.store.engine import prepared
 from muster_shared.codec import encode
 from muster_shared.wire import Credential, DesiredState, Registration, Report, ReportAnswer
-from tests.support.coordinator import Rows, rows
+from tests.support.coordinator import Rows, opened, rows
 from tests.support.coordinator_agent import ScriptedAgent
 from tests.support.service_world import WorldClock
 
@@ -27,7 +27,7 @@ class Api:
     url: str
     client: ClientSession
     clock: WorldClock
-    look: AsyncEngine  # of the test's own, to see what is stored
+    look: Callable[[], Awaitable[Rows]]  # by a door of the test's own, to see what is stored
     tokens: dict[str, str] = field(default_factory=dict)  # node -> its credential
 
     async def call(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
@@ -39,8 +39,7 @@ class Api:
 
     async def rows(self) -> Rows:
         """Return everything that is stored, leases and sequence numbers apart: the loops run."""
-        async with self.look.begin() as connection:
-            found = await connection.run_sync(rows)
+        found = await self.look()
         found.pop("lease")
         # The relay numbers events in its own time: the number is no part of what was stored.
         found["event"] = [(*row[:2], *row[3:]) for row in found["event"]]
@@ -82,11 +81,26 @@ async def api_on(database: str, **settings: Any) -> AsyncIterator[Api]:
     """
     clock = WorldClock()
     config = Config(database=database, listen_port=0, **settings)
-    async with running(config, clock) as coordinator, ClientSession(coordinator.url) as client:
-        # A second `Database` on a SQLite file would be refused; this one may only read.
-        look = create_async_engine(config.database_url)
-        prepared(look.sync_engine, read_only=True)
-        try:
-            yield Api(coordinator.url, client, clock, look)
-        finally:
-            await look.dispose()
+    async with (
+        running(config, clock) as coordinator,
+        ClientSession(coordinator.url) as client,
+        _looking(config.database_url) as look,
+    ):
+        yield Api(coordinator.url, client, clock, look)
+
+
+@asynccontextmanager
+async def _looking(url: str) -> AsyncIterator[Callable[[], Awaitable[Rows]]]:
+    if not url.startswith("sqlite"):
+        async with opened(url) as database:
+            yield lambda: database.read(rows)
+        return
+    # A second `Database` on a SQLite file would be refused; this one may only read.
+    engine = prepared(create_engine(url), read_only=True)
+
+    async def look() -> Rows:
+        with engine.begin() as connection:
+            return rows(connection)
+
+    yield look
+    engine.dispose()

@@ -6,7 +6,7 @@ from typing import Concatenate, Literal, ParamSpec, TypeVar
 from sqlalchemy import Connection, event
 
 from muster_coordinator.store.engine import Database
-from tests.support.coordinator import free_of_threads, hurried
+from tests.support.coordinator import hurried
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,10 +42,10 @@ class MortalDatabase(Database):
 
 def mortal(url: str, kill_at: int, when: When) -> MortalDatabase:
     """Open a database that dies at its `kill_at`-th commit."""
-    database = hurried(MortalDatabase(free_of_threads(url)))
+    database = hurried(MortalDatabase(url))
     database.kill_at = kill_at
     database.when = when
-    engine = database.engine.sync_engine
+    engine = database.engine
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:

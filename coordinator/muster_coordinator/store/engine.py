@@ -4,16 +4,17 @@ A body is a synchronous function over a connection. The shell awaits it through 
 inline on a synchronous engine that `prepared` has given the same settings.
 """
 
+import asyncio
 import fcntl
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TextIO, TypeVar
 
-from sqlalchemy import Connection, Engine, event, make_url, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.ext.asyncio import create_async_engine
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -34,7 +35,7 @@ class Database:
         """Open the database; for a SQLite file, take the lock beside it for the life of the process.
 
         Args:
-            url: `sqlite+aiosqlite:///path` or `postgresql+asyncpg://...`.
+            url: `sqlite:///path` or `postgresql+asyncpg://...`.
 
         Raises:
             DatabaseInUseError: Another process holds the SQLite file.
@@ -42,48 +43,88 @@ class Database:
         parsed = make_url(url)
         self.is_sqlite: Final = parsed.get_backend_name() == "sqlite"
         self._lock = _file_lock(parsed.database) if self.is_sqlite else None
-        if not self.is_sqlite:
-            self._writer = create_async_engine(parsed, pool_size=10, isolation_level="READ COMMITTED")
-            self._reader = self._writer
-            prepared(self._writer.sync_engine)
-        elif parsed.database in {None, "", ":memory:"}:
-            self._writer = create_async_engine(parsed, poolclass=StaticPool)
-            self._reader = self._writer
-            prepared(self._writer.sync_engine)
-        else:
+        self._writer: _Threads | _Loop
+        self._reader: _Threads | _Loop
+        if self.is_sqlite:
             # One write connection that also checkpoints; readers may not write. Source: facts on the WAL-reset race.
-            self._writer = create_async_engine(parsed, pool_size=1, max_overflow=0)
-            self._reader = create_async_engine(parsed, pool_size=4, max_overflow=0)
-            prepared(self._writer.sync_engine)
-            prepared(self._reader.sync_engine, read_only=True)
+            self._writer = _Threads(parsed, connections=1, read_only=False)
+            self._reader = _Threads(parsed, connections=2, read_only=True)
+        else:
+            self._writer = self._reader = _Loop(parsed)
 
     @property
-    def engine(self) -> AsyncEngine:
-        """The engine that writes, for migrations."""
-        return self._writer
+    def engine(self) -> Engine:
+        """The engine that writes, for listeners; only this class connects with it."""
+        return self._writer.engine
 
     async def write(self, body: Callable[Concatenate[Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a body in one transaction: committed when it returns, undone when it raises or is cancelled."""
-        async with self._writer.begin() as connection:
-            return await connection.run_sync(lambda sync: body(sync, *args, **kwargs))
+        """Run a body in one transaction: committed when it returns, undone when it raises.
+
+        A caller that is cancelled meanwhile does not know which: on SQLite the body runs to its end.
+        """
+        return await self._writer.begin(lambda connection: body(connection, *args, **kwargs))
 
     async def read(self, body: Callable[Concatenate[Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a body that only reads, in a transaction of its own beside the writer's."""
-        async with self._reader.begin() as connection:
-            return await connection.run_sync(lambda sync: body(sync, *args, **kwargs))
+        return await self._reader.begin(lambda connection: body(connection, *args, **kwargs))
 
     async def flow(self, body: Callable[Concatenate[Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a body that begins and commits its own transactions, one after the other, on one connection."""
-        async with self._writer.connect() as connection:
-            return await connection.run_sync(lambda sync: body(sync, *args, **kwargs))
+        return await self._writer.connect(lambda connection: body(connection, *args, **kwargs))
 
     async def close(self) -> None:
         """Give everything back."""
-        await self._writer.dispose()
+        await self._writer.close()
         if self._reader is not self._writer:
-            await self._reader.dispose()
+            await self._reader.close()
         if self._lock is not None:
             self._lock.close()
+
+
+class _Threads:
+    """SQLite: a body runs whole in a thread. A hop for each body costs half of a hop for each statement."""
+
+    def __init__(self, url: URL, *, connections: int, read_only: bool) -> None:
+        engine = create_engine(url, pool_size=connections, max_overflow=0)
+        self.engine = prepared(engine, read_only=read_only)
+        self._pool = ThreadPoolExecutor(connections, thread_name_prefix="sqlite")
+
+    async def begin(self, body: Callable[[Connection], R]) -> R:
+        def work() -> R:
+            with self.engine.begin() as connection:
+                return body(connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def connect(self, body: Callable[[Connection], R]) -> R:
+        def work() -> R:
+            with self.engine.connect() as connection:
+                return body(connection)
+
+        return await asyncio.get_running_loop().run_in_executor(self._pool, work)
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._pool.shutdown)  # what runs is finished first
+        self.engine.dispose()
+
+
+class _Loop:
+    """PostgreSQL: a body runs on the event loop, which serves others while the server works."""
+
+    def __init__(self, url: URL) -> None:
+        self._engine = create_async_engine(url, pool_size=10, isolation_level="READ COMMITTED")
+        self.engine = self._engine.sync_engine
+
+    async def begin(self, body: Callable[[Connection], R]) -> R:
+        async with self._engine.begin() as connection:
+            return await connection.run_sync(body)
+
+    async def connect(self, body: Callable[[Connection], R]) -> R:
+        async with self._engine.connect() as connection:
+            return await connection.run_sync(body)
+
+    async def close(self) -> None:
+        await self._engine.dispose()
 
 
 def prepared(engine: Engine, *, read_only: bool = False) -> Engine:
