@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from muster_coordinator.core.model import BindState, Policy
+from muster_coordinator.core.model import BindState, Policy, State
 from muster_coordinator.core.repair.check import Risk, due_repair, next_check_ms, risks
 from tests.support.drawings import WINDOW, member, placed, pool, with_gang
 
@@ -39,6 +39,25 @@ def found(drawing: str, gang_value: str | None = "A") -> list[tuple[str, str, st
 )
 def test_a_member_is_unsound_for_one_reason_at_a_time(second: str, risk: tuple[str, str, str] | None) -> None:
     assert found(f"a1 A ....\n{second}") == ([risk] if risk else [])
+
+
+@pytest.mark.parametrize(
+    ("second", "codes"),
+    [
+        ("a2 A .... cordoned", []),
+        ("a2 A .... draining", []),
+        ("a2 A .... leased", []),
+        ("a2 A .... silent", []),
+        ("a2 - ....", []),
+        ("a2 A .x..", ["held"]),
+        ("a2 B ....", ["topologyChanged"]),
+    ],
+)
+def test_an_active_gang_is_harmed_by_faults_not_by_what_keeps_new_work_away(second: str, codes: list[str]) -> None:
+    gang = replace(GANG, state=State.ACTIVE)
+    harm = risks(gang, with_gang(pool(f"a1 A ....\n{second}"), gang), POLICY)
+
+    assert [risk.code for risk in harm] == codes
 
 
 def test_a_gang_without_a_key_does_not_mind_labels() -> None:

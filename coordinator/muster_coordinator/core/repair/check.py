@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from muster_coordinator.core.model import BindState, Member, Policy, Reservation
+from muster_coordinator.core.model import BindState, Member, Policy, Reservation, State
 from muster_coordinator.core.placement.filters import group_value
 from muster_coordinator.core.snapshot import NodeView, Snapshot
 
@@ -54,15 +54,23 @@ _WORDS: Final[dict[RiskCode, str]] = {
 }
 
 
+_NO_HARM_TO_TENANTS: Final[frozenset[RiskCode]] = frozenset({"cordoned", "draining", "leased", "unreachable"})
+
+
 def risks(reservation: Reservation, snapshot: Snapshot, policy: Policy) -> tuple[Risk, ...]:
-    """Return what is wrong with a placed reservation, at most one answer for each member.
+    """Return what is wrong with a reservation, at most one answer for each member.
+
+    What only keeps new work away (an operator's intent, silence) is no harm to a gang that is active.
 
     A topology value that is only absent (settling, in progress) is unknown, not changed: it is a soft risk.
 
     Source: design, section 7, "The check".
     """
     found = (_risk(reservation, member, snapshot, policy) for member in reservation.members)
-    return tuple(risk for risk in found if risk is not None)
+    known = tuple(risk for risk in found if risk is not None)
+    if reservation.state is State.ACTIVE:
+        return tuple(risk for risk in known if not risk.soft and risk.code not in _NO_HARM_TO_TENANTS)
+    return known
 
 
 def _risk(reservation: Reservation, member: Member, snapshot: Snapshot, policy: Policy) -> Risk | None:
