@@ -1,5 +1,8 @@
 """The simulation finds what is planted: each bug takes one guard of the product away, for one run."""
 
+# A bug is planted where a guard is, and guards are private.
+# ruff: noqa: SLF001
+
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Any
@@ -8,6 +11,8 @@ import pytest
 from sqlalchemy import Connection
 
 from muster_agent.core import machine
+from muster_agent.core.desired import Order
+from muster_agent.core.records import Record
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.advance import next_step
 from muster_coordinator.core.lifecycle.model import Activate
@@ -125,8 +130,15 @@ def only_the_first_member_freed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commit, "leave", half)
 
 
-def older_replies_obeyed(patch: pytest.MonkeyPatch) -> None:
+def older_replies_obeyed_and_tombstones_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Either alone is masked by the other."""
+    honest = machine.due
+
+    def hasty(order: Order, old: Record | None, boot_ms: int) -> bool:
+        return honest(order, None if old is not None and old.state == "released" else old, boot_ms)
+
     patch.setattr(machine, "refusal", lambda *_: None)
+    patch.setattr(machine, "due", hasty)
 
 
 def bound_for_ever_without_a_coordinator(patch: pytest.MonkeyPatch) -> None:
@@ -168,7 +180,7 @@ PLANTS: dict[Plant, Collection[str]] = {
     active_without_an_event: {"I28"},
     older_reports_taken: {"I33"},
     only_the_first_member_freed: {"I03"},
-    older_replies_obeyed: {"I09", "I12"},
+    older_replies_obeyed_and_tombstones_ignored: {"I09", "I12"},
     bound_for_ever_without_a_coordinator: {"I08"},
     keys_not_looked_up: {"a"},  # the database's own constraint stops it: a task fails
     grants_told_and_not_stored: {"I08"},

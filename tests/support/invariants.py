@@ -97,7 +97,10 @@ class Picture:
         for node_id, number in connection.exec_driver_sql("SELECT node_id, number FROM atom"):
             atoms[node_id] |= 1 << number
         told = connection.exec_driver_sql("SELECT id, pool_id, version, boot_id, seq, past_boots FROM node")
-        nodes = {row[0]: Host(*row[1:5], frozenset(json.loads(row[5])), atoms[row[0]]) for row in told}
+        nodes = {
+            node_id: Host(pool_id, version, boot_id, seq, frozenset(json.loads(past)), atoms[node_id])
+            for node_id, pool_id, version, boot_id, seq, past in told
+        }
         return cls({row[0]: Res(*row) for row in found}, tuple(Row(*row) for row in rows), nodes)
 
 

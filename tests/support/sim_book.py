@@ -67,17 +67,19 @@ class Book:
         # The transaction is whole and nobody else is inside: what is seen here is what others see next.
         if self._is_rev:
             self.on_rev()
+        self.kernel.violations += self._led(connection)
         if self._is_written:
             self.kernel.violations += self.watch.check(connection, self.kernel.now_ms)
-            self.kernel.violations += self._led(connection)
             self.kernel.seen["checkedCommit"] += 1
 
     def _led(self, connection: Connection) -> Iterator[str]:
         if self.leadership is None:
             return
-        epoch = connection.exec_driver_sql(f"SELECT epoch FROM lease WHERE pool_id = '{self.leadership.pool_id}'").scalar()
+        epoch = connection.exec_driver_sql(
+            f"SELECT epoch FROM lease WHERE pool_id = '{self.leadership.pool_id}'"
+        ).scalar()
         if epoch != self.leadership.epoch:
-            yield f"I31 {self.leadership.holder} writes under epoch {self.leadership.epoch}, and it is {epoch}"
+            yield f"I31 {self.leadership.holder} commits under epoch {self.leadership.epoch}, and it is {epoch}"
 
     def _rolls_back(self, _connection: Connection) -> None:
         if sys.exc_info()[0] is None:
@@ -101,8 +103,14 @@ class SimDatabase(Database):
             return body(connection, *args, **kwargs)
 
     async def flow(self, body: Callable[Concatenate[Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._engine.connect() as connection:
-            return body(connection, *args, **kwargs)
+        task = self._book.kernel.task
+        assert task is not None
+        task.is_flow = True
+        try:
+            with self._engine.connect() as connection:
+                return body(connection, *args, **kwargs)
+        finally:
+            task.is_flow = False
 
 
 @cache

@@ -31,7 +31,8 @@ TICK_MS = 10_000  # between two passes with nothing to do
 HASTE_MS = 2_000  # between two passes when there is always something to do
 WAKE_MS = 200  # from a new revision to the polls that wait for it
 POLL_MS = 50_000
-HELD_UP = 0.1  # transactions that others overtake
+HELD_UP = 0.1  # transactions that others overtake ...
+OUTDATED = 0.5  # ... and those between a plan and its commit
 HANDLERS: dict[str, Callable[[Any], Coroutine[Any, Any, Answer]]] = {
     "report": agents.reported,
     "reserve": reservations.create,
@@ -77,7 +78,7 @@ class SimCoordinator:
         self.process = 0
         self.is_up = False
         self._frozen_until_ms = 0
-        self._armed: tuple[int, Callable[[], None]] | None = None
+        self._armed: tuple[int, Callable[[], None], bool] | None = None
         self._tasks: list[Task] = []
         self._polls: list[tuple[str, int, Reply]] = []
         self._passing: Task | None = None
@@ -120,19 +121,24 @@ class SimCoordinator:
         if self._kernel.task in self._tasks:
             self._pause(ms)
 
-    def arm(self, begins: int, act: Callable[[], None]) -> None:
-        """Do something just before a transaction that begins so many transactions from now."""
-        self._armed = (begins, act)
+    def arm(self, begins: int, act: Callable[[], None], *, in_pass: bool = False) -> None:
+        """Do something just before a transaction so many transactions from now; with `in_pass`, of the pass alone."""
+        self._armed = (begins, act, in_pass)
 
     def at_begin(self) -> None:
         """A task of ours is about to begin a transaction: the moment for everything that can go wrong."""
         if self._armed is not None:
-            begins, act = self._armed
-            self._armed = (begins - 1, act) if begins else None
+            begins, act, in_pass = self._armed
+            if in_pass and self._kernel.task is not self._passing:
+                return
+            self._armed = (begins - 1, act, in_pass) if begins else None
             if not begins:
                 act()
-        elif not self._kernel.calm and self._chance.random() < HELD_UP:
+        elif not self._kernel.calm and self._chance.random() < self._held_up():
             self._pause(self._chance.choice((1, 5, 20, 100, 1_000)))
+
+    def _held_up(self) -> float:
+        return OUTDATED if self._kernel.task is not None and self._kernel.task.is_flow else HELD_UP
 
     def owns(self, task: Task | None) -> bool:
         """Is it one of this process's tasks?"""
@@ -189,7 +195,7 @@ class SimCoordinator:
         is_tick = self._kernel.now_ms // HASTE_MS % (TICK_MS // HASTE_MS) == 0
         if is_due and (is_tick or self.services.changed.beats > self._seen):
             self._seen = self.services.changed.beats
-            self._passing = self._spawn(self._run_pass)
+            self._spawn(self._run_pass, is_pass=True)
         self._every(self.process, HASTE_MS, self._tick)
 
     def _run_pass(self) -> None:
@@ -205,7 +211,7 @@ class SimCoordinator:
 
         self._kernel.after(ms, due)
 
-    def _spawn(self, work: Callable[[], None]) -> Task:
+    def _spawn(self, work: Callable[[], None], *, is_pass: bool = False) -> None:
         process = self.process
 
         def may_run_ms() -> int:
@@ -222,8 +228,9 @@ class SimCoordinator:
         task = Task(self._kernel, guarded, may_run_ms)
         self._tasks = [one for one in self._tasks if not one.done]
         self._tasks.append(task)
+        if is_pass:
+            self._passing = task
         task.go_on()
-        return task
 
     def _pause(self, ms: int) -> None:
         if self._kernel.task is not None:

@@ -158,7 +158,7 @@ class Faults:
         coordinator = self._chance.choice(self._coordinators)
         if coordinator.is_up:
             ms = self._chance.randrange(2_000, 60_000)
-            coordinator.arm(self._chance.randrange(12), lambda: coordinator.freeze(ms))
+            coordinator.arm(self._chance.randrange(8), lambda: coordinator.freeze(ms), in_pass=True)
 
     def _order(self, kind: str, host: SimHost) -> None:
         """Let an operator order something; a coordinator that is down is asked for in vain."""

@@ -37,7 +37,7 @@ BLUR_MS = 1_000  # as the agent's loop: an answer under way for longer is asked 
 LOOK_MS_MAX = 10_000  # the longest time without a look at what is due
 DIES = 0.004  # of acts, each before it and after it
 FAILS = 0.02  # of grants and revokes
-DAWDLES = 0.1  # of revokes: a tenant's process that does not want to go
+DAWDLES = 0.25  # of revokes: a tenant's process that does not want to go
 
 
 @dataclass(slots=True)

@@ -59,6 +59,7 @@ class Task:
         self._kernel = kernel
         self._may_run_ms = may_run_ms
         self._greenlet = greenlet(body)
+        self.is_flow = False  # between its transactions stands a plan that others may outdate
 
     @property
     def done(self) -> bool:

@@ -44,7 +44,8 @@ class Tenants:
             kind = self._chance.choice(("cancel", "release"))
             self._call(kind, reservation_id, None, lambda answer: self._changed(reservation_id, answer), TRIES_MAX)
         else:
-            self._reserve()
+            for _ in range(self._chance.choice((1, 1, 3))):  # three at one instant race for the same nodes
+                self._reserve()
         self._kernel.after(self._chance.randrange(2 * self._pause_ms), self._next)
 
     def _reserve(self) -> None:

@@ -43,7 +43,7 @@ POLICY = {
     "silence_repair_after_ms": 45_000,
     "retry_interval_ms": 20_000,
     "repair_lead_ms": 90_000,
-    "repair_horizon_ms": 900_000,
+    "repair_horizon_ms": 300_000,
     "grant_ms": 60_000,
 }
 """Minutes instead of hours, so that a run of minutes sees every time-out several times."""
@@ -83,7 +83,7 @@ class SimWorld:
         folder: Path,
         *,
         without: frozenset[str] = frozenset(),
-        tenant_pause_ms: int = 7_000,
+        tenant_pause_ms: int = 9_000,
         fault_pause_ms: int = 8_000,
     ) -> None:
         self.kernel = Kernel(seed)
