@@ -22,13 +22,12 @@ DAMAGE: dict[str, dict[str, Any]] = {
     "a state that is none": {"assignments": [{"allocationId": "a", "generation": 1, "state": "fine"}]},
     "holds that are no list": {"holds": {}},
 }
+GPU = {"uuid": "GPU-0001", "pci": "x", "model": "x", "memoryMib": 1}
 INVENTORY_DAMAGE: dict[str, dict[str, Any]] = {
-    "too many devices": {
-        "gpus": [{"uuid": f"GPU-{n:04d}", "pci": "x", "model": "x", "memoryMib": 1} for n in range(17)]
-    },
-    "a device twice": {"gpus": [{"uuid": "GPU-0001", "pci": "x", "model": "x", "memoryMib": 1}] * 2},
-    "a device without a name": {"gpus": [{"uuid": "", "pci": "x", "model": "x", "memoryMib": 1}]},
-    "a model in two lines": {"gpus": [{"uuid": "GPU-0001", "pci": "x", "model": "x\ny", "memoryMib": 1}]},
+    "too many devices": {"gpus": [{**GPU, "uuid": f"GPU-{number:04d}"} for number in range(17)]},
+    "a device twice": {"gpus": [GPU, GPU]},
+    "a device without a name": {"gpus": [{**GPU, "uuid": ""}]},
+    "a model in two lines": {"gpus": [{**GPU, "model": "x\ny"}]},
     "a label that is none": {"labels": {"a b": "c"}},
     "a value with markup": {"labels": {"gpu.model": "<script>"}},
     "too many labels": {"labels": {f"gpu.l{number}": "x" for number in range(65)}},
@@ -49,11 +48,8 @@ async def test_a_malformed_report_is_refused_and_the_node_stays_as_it_was(api: A
     for name, damage in INVENTORY_DAMAGE.items():
         bodies[name] = json.dumps({**report, "inventory": {**report["inventory"], **damage}}).encode()
     whole = json.dumps(report).encode()
-    bodies |= {
-        "half": whole[: len(whole) // 2],
-        "not a number": whole.replace(b'"seq": 2', b'"seq": NaN'),
-        "text": b'"x"',
-    }
+    nan = whole.replace(b'"seq": 2', b'"seq": NaN')
+    bodies |= {"half": whole[: len(whole) // 2], "not a number": nan, "text": b'"x"'}
     found = {}
     for name, body in bodies.items():
         status, problem = await api.call(
@@ -139,22 +135,16 @@ async def test_joining_again_ends_the_former_credential(api: Api) -> None:
     former = api.credential(node.node_id)
     again = await api.join("a1")
 
-    status, _ = await api.call("GET", f"/v1/nodes/{node.node_id}/desired", **former)
+    path = f"/v1/nodes/{node.node_id}/desired"
+    statuses = [(await api.call("GET", path, **headers))[0] for headers in (former, api.credential(node.node_id))]
 
-    assert again.node_id == node.node_id
-    assert (
-        status,
-        (await api.call("GET", f"/v1/nodes/{node.node_id}/desired", **api.credential(node.node_id)))[0],
-    ) == (
-        401,
-        200,
-    )
+    assert (again.node_id, statuses) == (node.node_id, [401, 200])
 
 
 async def test_another_machine_does_not_take_a_name_or_an_identity(api: Api) -> None:
     await api.join("a1")
     before = await api.rows()
-    clones = [
+    clones: list[dict[str, Any]] = [
         {"name": "a1", "machineId": "machine-zz"},
         {"name": "a2", "machineId": "machine-a1"},
         {"name": "a1", "machineId": "machine-a1", "gpus": ["GPU-other-0001"]},

@@ -1,0 +1,182 @@
+"""Any history of requests, reports, faults and time: never a double booking, never a partial gang."""
+
+import asyncio
+import shutil
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multiple, rule, run_state_machine_as_test
+
+from muster_shared.errors import Problem
+from tests.support.coordinator_agent import ScriptedAgent
+from tests.support.invariants import Watch
+from tests.support.service_world import MINUTE, SECOND, World, asks, world_on
+
+R = TypeVar("R")
+
+NODES = {"a1": "fabric-a.1", "a2": "fabric-a.1", "b1": "fabric-b.1", "b2": "fabric-b.1"}
+EXAMPLES = {"sqlite": 12, "postgresql": 3}  # histories; the simulation runs the long ones
+STEPS = 25
+
+nodes = st.sampled_from(sorted(NODES))
+
+
+class Histories(RuleBasedStateMachine):
+    """Whoever asks, reports, breaks, mends or waits does so in any order; each act is judged."""
+
+    engine: str
+    fresh_url: Callable[[], str]  # of a migrated, empty database; set by the test
+    reservations: Bundle[str] = Bundle("reservations")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.runner = asyncio.Runner()
+        self.stack = AsyncExitStack()
+        self.watch = Watch()
+
+    def run(self, act: Coroutine[Any, Any, R]) -> R:
+        """Act, then judge what is stored."""
+        answer = self.runner.run(act)
+        faults = self.runner.run(self.world.coordinator.database.read(self.watch.check, self.world.now_ms))
+        assert not faults, faults
+        return answer
+
+    def agent(self, name: str) -> ScriptedAgent:
+        return self.world.agents[name]
+
+    @initialize()
+    def open(self) -> None:
+        async def opened() -> World:
+            world = await self.stack.enter_async_context(world_on(type(self).fresh_url()))
+            for name, fabric in NODES.items():
+                await world.join(name, fabric=fabric, gpus=2)
+            return world
+
+        self.world = self.runner.run(opened())
+
+    @rule(
+        target=reservations,
+        size=st.integers(1, 3),
+        gpus=st.integers(1, 2),
+        start_m=st.sampled_from([0, 5, 30]),
+        length_m=st.sampled_from([1, 10, 60]),
+    )
+    def reserve(self, size: int, gpus: int, start_m: int, length_m: int) -> Any:
+        start = f"+{start_m}m" if start_m else None
+        made = self.run(self.world.reserve(asks(size, gpus=gpus, start=start, duration=f"{length_m}m")))
+        return multiple(made.id)
+
+    @rule(reservation=reservations, verb=st.sampled_from(["cancel", "release"]))
+    def end(self, reservation: str, verb: str) -> None:
+        async def ended() -> None:
+            with suppress(Problem):  # too early, or too late
+                await getattr(self.world.coordinator, verb)(reservation)
+
+        self.run(ended())
+
+    @rule(name=nodes)
+    def fetch(self, name: str) -> None:
+        self.run(self.agent(name).fetch())
+
+    @rule(name=nodes)
+    def report(self, name: str) -> None:
+        self.run(self.agent(name).report())
+
+    @rule(name=nodes, late=st.integers(1, 5))
+    def report_late(self, name: str, late: int) -> None:
+        agent = self.agent(name)
+        sent = agent.next_report(assignments=[])
+        stale = sent.model_copy(update={"seq": max(0, sent.seq - late)})
+        if stale.seq < sent.seq - 1:  # the newest one was a report, so this is an older one
+            self.run(self.world.coordinator.take_report(agent.node_id, stale))
+
+    @rule(name=nodes, confirms=st.booleans(), lets_go=st.booleans())
+    def behave(self, name: str, confirms: bool, lets_go: bool) -> None:  # noqa: FBT001 - drawn by name
+        agent = self.agent(name)
+        agent.confirms, agent.lets_go = confirms, lets_go
+
+    @rule(name=nodes, number=st.integers(0, 1))
+    def break_device(self, name: str, number: int) -> None:
+        agent = self.agent(name)
+        if not agent.holds:
+            agent.hold(number)
+        self.run(agent.report())
+
+    @rule(name=nodes)
+    def mend(self, name: str) -> None:
+        agent = self.agent(name)
+        agent.holds.clear()
+        agent.fabric = NODES[name]
+        self.run(agent.report())
+
+    @rule(name=nodes, fabric=st.sampled_from([None, "fabric-a.1", "fabric-b.1"]))
+    def rewire(self, name: str, fabric: str | None) -> None:
+        self.agent(name).fabric = fabric
+        self.run(self.agent(name).report())
+
+    @rule(name=nodes)
+    def reboot(self, name: str) -> None:
+        self.agent(name).reboot()
+        self.run(self.agent(name).report())
+
+    @rule(name=nodes, is_open=st.booleans())
+    def cordon(self, name: str, is_open: bool) -> None:  # noqa: FBT001 - drawn by name
+        agent = self.agent(name)
+        self.run(self.world.uncordon(agent) if is_open else self.world.cordon(agent))
+
+    @rule(ms=st.sampled_from([1, 10 * SECOND, 2 * MINUTE, 5 * MINUTE, 30 * MINUTE]))
+    def tick(self, ms: int) -> None:
+        self.world.clock.ms += ms
+        self.run(self.world.coordinator.passes.run_once())
+
+    @rule()
+    def restart(self) -> None:
+        self.world.clock.ms += 16 * SECOND
+        self.run(self.world.restart())
+
+    def teardown(self) -> None:
+        try:
+            self.runner.run(self.stack.aclose())
+        finally:
+            self.runner.close()
+
+
+@pytest.fixture(params=EXAMPLES)
+def histories(request: pytest.FixtureRequest, tmp_path: Path) -> type[Histories]:
+    """The machine on fresh databases of one engine."""
+    made = 0
+
+    def sqlite() -> str:
+        nonlocal made
+        made += 1
+        path = tmp_path / f"{made}.db"
+        shutil.copyfile(request.getfixturevalue("sqlite_template"), path)
+        return f"sqlite:///{path}"
+
+    def postgresql() -> str:
+        cluster = request.getfixturevalue("postgres_cluster")
+        name = cluster.create(request.getfixturevalue("postgres_template"))
+        request.addfinalizer(lambda: cluster.drop(name))
+        return str(cluster.url(name))
+
+    fresh = sqlite if request.param == "sqlite" else postgresql
+    return type("HistoriesOf", (Histories,), {"fresh_url": staticmethod(fresh), "engine": request.param})
+
+
+def test_no_history_books_an_atom_twice_or_a_gang_in_part(histories: type[Histories]) -> None:
+    run_state_machine_as_test(
+        histories,
+        settings=settings(
+            max_examples=EXAMPLES[histories.engine],
+            stateful_step_count=STEPS,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
