@@ -1,28 +1,18 @@
 """A simulated GPU host: the agent's own core and reporter, a disk and a bind driver in memory, deaths at any act."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from muster_agent.core import machine
 from muster_agent.core.desired import timed
 from muster_agent.core.outcomes import after
-from muster_agent.core.records import Act, Facts, Grant, Outcome, Revoke, State
+from muster_agent.core.records import Act, Grant, Outcome, Revoke, State
 from muster_agent.loop.reporter import Reporter
-from muster_shared.wire import (
-    FABRIC_DOMAIN,
-    Credential,
-    DesiredState,
-    Gpu,
-    Hold,
-    Inventory,
-    Monitoring,
-    Report,
-    ReportAnswer,
-)
+from muster_shared.wire import Credential, DesiredState, Report, ReportAnswer
 from tests.support.agent_world import World
 from tests.support.sim_coordinator import Answer, SimCoordinator
+from tests.support.sim_hardware import Hardware
 from tests.support.sim_kernel import START_MS, Kernel
 from tests.support.sim_network import Network
 from tests.support.truth import Exposure, Truth
@@ -38,36 +28,6 @@ LOOK_MS_MAX = 10_000  # the longest time without a look at what is due
 DIES = 0.004  # of acts, each before it and after it
 FAILS = 0.02  # of grants and revokes
 DAWDLES = 0.25  # of revokes: a tenant's process that does not want to go
-
-
-@dataclass(slots=True)
-class Hardware:
-    """What the senses would find. It outlives process and boot."""
-
-    gpus: tuple[str, ...]
-    home: str  # the fabric where it is when nothing is wrong
-    domain: str | None
-    holds: list[Hold] = field(default_factory=list)
-
-    @property
-    def inventory(self) -> Inventory:
-        gpus = [Gpu(uuid=uuid, pci="0000:01:00", model="H100", memory_mib=80_000) for uuid in self.gpus]
-        labels = {FABRIC_DOMAIN: self.domain} if self.domain else {}
-        return Inventory(
-            gpus=gpus,
-            labels=labels,
-            fabric_reason=None if self.domain else "inProgress",
-            monitoring=Monitoring(nvml="ok", events="ok", kernel_log="ok"),
-            hostname="host",
-        )
-
-    @property
-    def inventory_hash(self) -> str:
-        return f"in {self.domain}"
-
-    @property
-    def facts(self) -> Facts:
-        return Facts(frozenset(self.gpus), tuple(self.holds), self.domain)
 
 
 class SimHost(World):

@@ -22,7 +22,8 @@ from tests.support.invariants import check
 from tests.support.sim_book import Book
 from tests.support.sim_coordinator import SimClock, SimCoordinator
 from tests.support.sim_faults import Faults
-from tests.support.sim_host import Hardware, SimHost
+from tests.support.sim_hardware import Hardware
+from tests.support.sim_host import SimHost
 from tests.support.sim_kernel import START_MS, Kernel
 from tests.support.sim_network import Network
 from tests.support.sim_tenants import Tenants
