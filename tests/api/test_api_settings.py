@@ -1,4 +1,4 @@
-"""Settings: read from a file and the environment, refused with all mistakes at once, and kept by the doors they guard."""
+"""Settings: read from a file and the environment, and refused with all mistakes at once."""
 
 from pathlib import Path
 
@@ -81,7 +81,7 @@ def test_a_database_is_a_file_or_a_server() -> None:
     file = load(None, {"MUSTER_COORDINATOR_DATABASE": "/var/lib/muster/muster.db"})
 
     assert server.database_url == "postgresql+asyncpg://muster@db/muster"
-    assert file.database_url == "sqlite+aiosqlite:////var/lib/muster/muster.db"
+    assert file.database_url == "sqlite:////var/lib/muster/muster.db"
 
 
 async def test_people_and_hosts_show_their_tokens_where_there_are_any(tmp_path: Path) -> None:

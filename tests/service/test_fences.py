@@ -90,22 +90,33 @@ async def test_a_late_report_changes_nothing_and_says_so(world: World, late: str
 
 
 async def test_a_bind_of_another_generation_confirms_nothing(world: World) -> None:
-    first, second = await world.join_all("a1 a2", fabric="fabric-a.1")
-    gang = await world.reserve(asks(2))
-    await first.turn()
-    await second.fetch()
-    await second.report()
-    second.has.clear()
-    status = AssignmentStatus(allocation_id=second.told[0], generation=7, state="bound")
+    node = await world.join("a1")
+    gang = await world.reserve(asks())
+    (told,) = (await node.fetch()).assignments
+    right = AssignmentStatus(allocation_id=told.allocation_id, generation=told.generation, state="bound")
+    before = without(await world.rows(), "node")
 
-    other = await world.reserve(asks(2, start="+5h"))
-    (told,) = (await second.fetch()).assignments
     for generation in (told.generation - 1, told.generation + 1):
-        sent = second.next_report(assignments=[status.model_copy(update={"generation": generation})])
-        await world.coordinator.take_report(second.node_id, sent)
+        sent = node.next_report(assignments=[right.model_copy(update={"generation": generation})])
+        await world.coordinator.take_report(node.node_id, sent)
+    assert without(await world.rows(), "node") == before
+    await world.coordinator.take_report(node.node_id, node.next_report(assignments=[right]))
 
     assert await world.state(gang.id) == "active"
-    assert await world.state(other.id) == "placed"
+
+
+async def test_a_new_boot_voids_every_binding_whatever_the_agent_believes(world: World) -> None:
+    node = await world.join("a1")
+    gang = await world.reserve(asks())
+    await world.settle()
+    believed = node.next_report().assignments
+    node.reboot()
+
+    await world.coordinator.take_report(node.node_id, node.next_report(assignments=believed))
+
+    assert await world.binds(gang.id) == {"a1": "lost"}
+    assert (await world.story(gang.id))[-1] == "degraded"
+    assert (await node.fetch()).assignments == []
 
 
 async def test_a_confirmation_of_a_former_placement_binds_nothing(world: World) -> None:
