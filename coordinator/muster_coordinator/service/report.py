@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, RowMapping, String, bindparam, delete, insert, select, update
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
@@ -21,6 +21,16 @@ _ATOMS_MAX: Final = 126  # two mask words: replaced hardware over many years, no
 _EARLY_MS: Final = 30_000  # nodes end early, by the round trip of the order that told them (at most its time-out)
 _MEASURED: Final = ("fabric.", "gpu.", "driver.")
 """Label prefixes that an agent may set: what steers placement otherwise is the operator's."""
+
+
+# Built once: in a fleet's heartbeats, building a statement costs more than running it.
+_OF_NODE: Final = bindparam("node_id", type_=String)
+_POOL_OF: Final = select(NODE.c.pool_id).where(NODE.c.id == _OF_NODE)
+_NODE_LOCKED: Final = select(NODE).where(NODE.c.id == _OF_NODE).with_for_update()
+_HOLDS_OF: Final = select(HOLD).where(HOLD.c.node_id == _OF_NODE)
+_EXPOSED_ON: Final = select(ALLOCATION).where(
+    ALLOCATION.c.node_id == _OF_NODE, ALLOCATION.c.bind_state.in_(HELD_BY_NODE)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +63,12 @@ def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> He
     Raises:
         Problem: `CONFLICT` when it lists a GPU that another node reports; nothing was stored.
     """
-    pool_id = connection.execute(select(NODE.c.pool_id).where(NODE.c.id == node_id)).scalar_one()
+    of_node = {"node_id": node_id}
+    pool_id = connection.execute(_POOL_OF, of_node).scalar_one()
     # The pool first, as everywhere: a report may hold atoms and mark bookings.
     pool_row = read.pool(connection, pool_id, lock=True)
     assert pool_row is not None, "a node's pool exists: the foreign key says so"
-    row = connection.execute(select(NODE).where(NODE.c.id == node_id).with_for_update()).mappings().one()
+    row = connection.execute(_NODE_LOCKED, of_node).mappings().one()
     answer = ReportAnswer(accepted=True, now_ms=at.ms, heartbeat_ms=pool_row.policy.heartbeat_ms)
     if _is_stale(row, sent):
         return Heard(answer.model_copy(update={"accepted": False, "reason": "stale"}))
@@ -163,7 +174,7 @@ def _tell_inventory(connection: Connection, at: Moment, row: RowMapping, invento
 
 
 def _keep_holds(connection: Connection, at: Moment, row: RowMapping, holds: list[Hold]) -> bool:
-    known = connection.execute(select(HOLD).where(HOLD.c.node_id == row["id"])).mappings().all()
+    known = connection.execute(_HOLDS_OF, {"node_id": row["id"]}).mappings().all()
     before = {(hold["device"], hold["cause"], hold["code"]) for hold in known}
     since = {(hold["device"], hold["cause"], hold["code"]): hold["since_ms"] for hold in known}
     after = {(hold.device or "", hold.cause, hold.code or 0): hold for hold in holds}
@@ -202,8 +213,7 @@ def _keep_statuses(
     connection: Connection, at: Moment, row: RowMapping, sent: Report, changes: _Changes, *, rebooted: bool
 ) -> None:
     statuses = {status.allocation_id: status for status in sent.assignments}
-    mine = select(ALLOCATION).where(ALLOCATION.c.node_id == row["id"], ALLOCATION.c.bind_state.in_(HELD_BY_NODE))
-    for allocation in connection.execute(mine).mappings().all():
+    for allocation in connection.execute(_EXPOSED_ON, {"node_id": row["id"]}).mappings().all():
         status = statuses.get(allocation["id"])
         if status is not None and status.generation != allocation["generation"]:
             status = None  # of another placement: it confirms nothing

@@ -3,9 +3,10 @@
 from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
-from typing import Any
+from functools import cache
+from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, Select, and_, or_, select
+from sqlalchemy import Connection, RowMapping, Select, String, and_, bindparam, or_, select
 
 from muster_coordinator.core.model import (
     Atom,
@@ -41,16 +42,22 @@ class PoolRow:
     epoch_since_ms: int
 
 
+# Built once: every transaction begins with one of them, and building costs more than running.
+_POOLS: Final = select(POOL, LEASE.c.epoch, LEASE.c.since_ms).outerjoin(LEASE, LEASE.c.pool_id == POOL.c.id)
+_NAME: Final = bindparam("name", type_=String)
+_POOL: Final = _POOLS.where(or_(POOL.c.id == _NAME, POOL.c.name == _NAME))
+_POOL_LOCKED: Final = _POOL.with_for_update(of=POOL)
+
+
 def pool(connection: Connection, id_or_name: str, *, lock: bool = False) -> PoolRow | None:
     """Read one pool by id or name; with `lock`, hold it until the transaction ends."""
-    wanted = select(POOL).where(or_(POOL.c.id == id_or_name, POOL.c.name == id_or_name))
-    row = connection.execute(wanted.with_for_update() if lock else wanted).mappings().first()
-    return None if row is None else _pool(connection, row)
+    row = connection.execute(_POOL_LOCKED if lock else _POOL, {"name": id_or_name}).mappings().first()
+    return None if row is None else _pool(row)
 
 
 def pools(connection: Connection) -> list[PoolRow]:
     """Read every pool, in the order of their ids."""
-    return [_pool(connection, row) for row in connection.execute(select(POOL).order_by(POOL.c.id)).mappings().all()]
+    return [_pool(row) for row in connection.execute(_POOLS.order_by(POOL.c.id)).mappings().all()]
 
 
 def policy_document(policy: Policy) -> dict[str, int]:
@@ -58,11 +65,14 @@ def policy_document(policy: Policy) -> dict[str, int]:
     return asdict(policy)
 
 
-def _pool(connection: Connection, row: RowMapping) -> PoolRow:
-    lease = connection.execute(select(LEASE).where(LEASE.c.pool_id == row["id"])).mappings().first()
-    policy = Policy(**loads(row["policy"]))
-    epoch, since_ms = (lease["epoch"], lease["since_ms"]) if lease else (0, 0)
-    return PoolRow(row["id"], row["name"], row["version"], policy, epoch, since_ms)
+def _pool(row: RowMapping) -> PoolRow:
+    policy = _policy(row["policy"])
+    return PoolRow(row["id"], row["name"], row["version"], policy, row["epoch"] or 0, row["since_ms"] or 0)
+
+
+@cache
+def _policy(written: str) -> Policy:
+    return Policy(**loads(written))
 
 
 def snapshot(
@@ -161,6 +171,8 @@ Source: design, section 7, "Order in a storm".
 
 def soonest_first(connection: Connection, reservation_ids: Collection[str]) -> tuple[str, ...]:
     """Return reservations in the order in which they are looked at."""
+    if not reservation_ids:
+        return ()
     wanted = select(RESERVATION.c.id).where(RESERVATION.c.id.in_(reservation_ids)).order_by(*SOONEST_FIRST)
     return tuple(connection.execute(wanted).scalars())
 
