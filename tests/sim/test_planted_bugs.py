@@ -3,7 +3,7 @@
 # A bug is planted where a guard is, and guards are private.
 # ruff: noqa: SLF001
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.advance import next_step
 from muster_coordinator.core.lifecycle.model import Activate
 from muster_coordinator.core.model import BindState, Reservation, State
-from muster_coordinator.service import admit, advance, report, sweep
+from muster_coordinator.service import admit, advance, operate, report, sweep
 from muster_coordinator.service import desired as desires
 from muster_coordinator.store import commit
 from muster_coordinator.store.tables import ALLOCATION
@@ -25,8 +25,8 @@ from muster_shared.wire import DesiredState
 from tests.support import sim_coordinator
 from tests.support.sim_world import simulated
 
-MINUTES = 5
-SEEDS = range(1, 9)
+MINUTES = 3
+SEEDS = range(1, 16)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -75,20 +75,14 @@ def freed_without_waiting_for_the_unbind(patch: pytest.MonkeyPatch) -> None:
 
 def booked_without_looking_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commit, "_still_fits", lambda *_: True)
-    honest = sim_world_prepare()
+    honest = operate.prepare
 
     def unguarded(connection: Connection, *rest: Any) -> None:
         honest(connection, *rest)
         for moment in ("insert", "update"):
             connection.exec_driver_sql(f"DROP TRIGGER muster_booking_overlap_{moment}")
 
-    patch.setattr("muster_coordinator.service.operate.prepare", unguarded)
-
-
-def sim_world_prepare() -> Callable[..., None]:
-    from muster_coordinator.service import operate  # noqa: PLC0415 - the one that stands there before it is replaced
-
-    return operate.prepare
+    patch.setattr(operate, "prepare", unguarded)
 
 
 def led_without_looking_at_the_epoch(patch: pytest.MonkeyPatch) -> None:
@@ -159,43 +153,44 @@ def grants_told_and_not_stored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sim_coordinator, "desired", forgetful)
 
 
-def started_by_the_nodes_own_clock(patch: pytest.MonkeyPatch) -> None:
+def ended_a_minute_late(patch: pytest.MonkeyPatch) -> None:
     honest = machine.take
 
-    def early(state: Any, wanted: Any) -> Any:
+    def late(state: Any, wanted: Any) -> Any:
         orders = {key: replace(order, end_boot_ms=order.end_boot_ms + 60_000) for key, order in wanted.orders.items()}
         return honest(state, replace(wanted, orders=orders))
 
-    patch.setattr(machine, "take", early)
+    patch.setattr(machine, "take", late)
 
 
-PLANTS: dict[Plant, Collection[str]] = {
-    active_when_any_member_is_bound: {"I04"},
-    released_by_the_revision_alone: {"I09"},
-    released_by_its_absence_alone: {"I09"},
-    freed_without_waiting_for_the_unbind: {"I09"},
-    booked_without_looking_again: {"I01"},
-    led_without_looking_at_the_epoch: {"I31"},
-    repaired_with_the_old_members_kept: {"I02"},
-    active_without_an_event: {"I28"},
-    older_reports_taken: {"I33"},
-    only_the_first_member_freed: {"I03"},
-    older_replies_obeyed_and_tombstones_ignored: {"I09", "I12"},
-    bound_for_ever_without_a_coordinator: {"I08"},
-    keys_not_looked_up: {"a"},  # the database's own constraint stops it: a task fails
-    grants_told_and_not_stored: {"I08"},
-    started_by_the_nodes_own_clock: {"I08"},
+PLANTS: dict[Plant, tuple[str, int]] = {
+    active_when_any_member_is_bound: ("I04", 1),
+    released_by_the_revision_alone: ("I09", 7),
+    released_by_its_absence_alone: ("I09", 14),
+    freed_without_waiting_for_the_unbind: ("I09", 1),
+    booked_without_looking_again: ("I01", 4),
+    led_without_looking_at_the_epoch: ("I31", 1),
+    repaired_with_the_old_members_kept: ("I02", 2),
+    active_without_an_event: ("I28", 1),
+    older_reports_taken: ("I33", 1),
+    only_the_first_member_freed: ("I03", 1),
+    older_replies_obeyed_and_tombstones_ignored: ("I09", 1),
+    bound_for_ever_without_a_coordinator: ("I08", 1),
+    keys_not_looked_up: ("UNIQUE", 1),  # the database's own constraint stops it, and a task fails
+    grants_told_and_not_stored: ("I08", 1),
+    ended_a_minute_late: ("I08", 1),
 }
-"""Each bug, and the invariant that it breaks first."""
+"""Each bug, what the first violation says, and the seed that is tried first: it found the bug when this was written."""
 
 
 @pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
 def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    sign, first = PLANTS[plant]
     plant(monkeypatch)
-    for seed in SEEDS:
+    for seed in (first, *SEEDS):
         outcome = simulated(seed, MINUTES)
         if outcome.violations:
             break
 
     assert outcome.violations, f"{plant.__name__} survived {len(SEEDS)} seeds"
-    assert {violation.split()[0] for violation in outcome.violations} & set(PLANTS[plant]), outcome.text
+    assert any(sign in violation for violation in outcome.violations), outcome.text
