@@ -1,12 +1,17 @@
 """The background pass over every pool: lead, listen for silence, take what is due, try what is pending."""
 
+import structlog
+from sqlalchemy.exc import DBAPIError
+
 from muster_coordinator.clock import Clock
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service import sweep
 from muster_coordinator.service.admit import retry
 from muster_coordinator.service.advance import advance
-from muster_coordinator.service.sweep import Agenda
+from muster_coordinator.service.sweep import Agenda, FencedError, Leadership
 from muster_coordinator.store.engine import Database
+
+_log = structlog.get_logger(__name__)
 
 
 class PoolPass:
@@ -38,8 +43,17 @@ class PoolPass:
             silent = await self._database.write(sweep.listen, self._clock.moment(), leadership)
         moved = agenda.is_silence_due
         for reservation_id in dict.fromkeys([*agenda.due, *silent]):
-            moved |= await self._database.write(sweep.advance_led, self._clock.moment(), leadership, reservation_id)
+            moved |= await self._advance(leadership, reservation_id)
         return await self._try_pending(agenda) or moved
+
+    async def _advance(self, leadership: Leadership, reservation_id: str) -> bool:
+        try:
+            return await self._database.write(sweep.advance_led, self._clock.moment(), leadership, reservation_id)
+        except (FencedError, DBAPIError, OSError):
+            raise
+        except Exception:  # noqa: BLE001 - a bug that one reservation meets must not stop the starts of all others
+            _log.exception("reservation does not advance", reservation=reservation_id)
+            return False
 
     async def _try_pending(self, agenda: Agenda) -> bool:
         pool_id, version = agenda.pool_row.id, agenda.pool_row.version

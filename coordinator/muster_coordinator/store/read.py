@@ -162,6 +162,9 @@ def as_reservation(row: RowMapping, members: Iterable[Member] = ()) -> Reservati
     )
 
 
+NOBODY: Final = ""
+"""Who books atoms whose release is not confirmed: they are free for nobody, the reservation that had them included."""
+
 SOONEST_FIRST = (RESERVATION.c.start_ms, RESERVATION.c.size.desc(), RESERVATION.c.created_ms, RESERVATION.c.id)
 """Who is looked at first where not all can be helped: soonest start, then largest gang, then oldest.
 
@@ -249,7 +252,7 @@ def _booked(
         booked[row["node_id"]].append(Booked(row["start_ms"], row["end_ms"], mask, row["reservation_id"]))
     # The overrun is a hold on the atoms: it never collides with the next booking's row (design, section 16).
     overrun = (
-        select(BOOKING.c.node_id, BOOKING.c.word, BOOKING.c.mask, BOOKING.c.reservation_id, ALLOCATION.c.dropped_ms)
+        select(BOOKING.c.node_id, BOOKING.c.word, BOOKING.c.mask, ALLOCATION.c.dropped_ms)
         .join(ALLOCATION, ALLOCATION.c.id == BOOKING.c.allocation_id)
         .where(BOOKING.c.node_id.in_(of_chosen), ALLOCATION.c.bind_state == BindState.UNBINDING)
     )
@@ -257,7 +260,7 @@ def _booked(
         expected_ms = row["dropped_ms"] + policy.unbind_timeout_ms
         until_ms = expected_ms if expected_ms > now_ms else FOREVER_MS
         mask = mask_of(row["word"], row["mask"])
-        booked[row["node_id"]].append(Booked(0, until_ms, mask, row["reservation_id"]))
+        booked[row["node_id"]].append(Booked(0, until_ms, mask, NOBODY))
     return booked
 
 

@@ -1,0 +1,43 @@
+"""What one reservation or one node does wrong stays its own trouble."""
+
+import pytest
+from sqlalchemy import Connection
+
+from muster_coordinator.clock import Moment
+from muster_coordinator.core.lifecycle.model import IllegalMoveError
+from muster_coordinator.service import sweep
+from tests.support.service_world import HOUR, MINUTE, World, asks
+
+
+async def test_a_bug_that_one_reservation_meets_does_not_stop_the_starts_of_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.join_all("a1 a2")
+    poison = await world.reserve(asks(start="+1h"))
+    sound = await world.reserve(asks(start="+1h"))
+    real = sweep.advance
+
+    def poisoned(connection: Connection, at: Moment, reservation_id: str) -> bool:
+        if reservation_id == poison.id:
+            raise IllegalMoveError("planted")
+        return real(connection, at, reservation_id)
+
+    monkeypatch.setattr(sweep, "advance", poisoned)
+    await world.wait(HOUR)
+
+    assert (await world.state(poison.id), await world.state(sound.id)) == ("placed", "active")
+
+
+async def test_a_gang_does_not_wait_for_the_atoms_that_its_own_dropped_member_still_holds(world: World) -> None:
+    """The member that did not bind in time may hold its atoms for ever: the next try goes elsewhere, or waits."""
+    silent = await world.join("a1")
+    silent.confirms = silent.lets_go = False
+    gang = await world.reserve(asks())
+    await world.wait(3 * MINUTE)
+
+    assert await world.state(gang.id) == "pending"
+    other = await world.join("a2")
+    await world.wait(MINUTE)
+
+    assert await world.state(gang.id) == "active"
+    assert other.told
