@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support import stub
-from tests.support.fleet import CLUSTER_A, CLUSTER_B, Fleet, disagreeing_host, host, until
+from tests.support.fleet import CLUSTER_A, CLUSTER_B, ApiError, Fleet, disagreeing_host, host, until
 
 FABRICS = {"a": CLUSTER_A, "b": CLUSTER_B}
 NODES_EACH = 4
@@ -140,7 +140,7 @@ def _repair(story: Story, reservation_id: str) -> None:
     path = f"/v1/reservations/{reservation_id}"
     booked = fleet.get(path)
     victim = booked["members"][0]["nodeName"]
-    story.title(f"A GPU of {victim} falls off the bus (XID {FALLEN_OFF_THE_BUS}), hours before anybody would notice")
+    story.title(f"A GPU of {victim} falls off the bus (XID {FALLEN_OFF_THE_BUS}), before anybody would notice")
     fleet.hosts[victim].fail(0, FALLEN_OFF_THE_BUS)
     event = story.wait(
         "BookingRepair has moved the booking: reservation.repaired",
@@ -206,6 +206,8 @@ def _built(folder: Path) -> Fleet:
 def _port() -> int:
     for wanted in (PORT, 0):
         with socket.socket() as probe:
+            # What a demo before this one has left in TIME-WAIT is no reason to move.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 probe.bind(("127.0.0.1", wanted))
             except OSError:
@@ -215,12 +217,13 @@ def _port() -> int:
 
 
 def _stay(fleet: Fleet) -> None:
-    prefix = "" if fleet.url.endswith(f":{PORT}") else f"export MUSTER_URL={fleet.url}; "
+    if not fleet.url.endswith(f":{PORT}"):
+        print(f"\nPort {PORT} is taken here. In other terminals say first: export MUSTER_URL={fleet.url}")
     print(f"\nMuster stays up at {fleet.url} until Ctrl-C. In another terminal, from this folder:\n")
     for line in (
-        f"{prefix}export PATH=$PWD/.venv/bin:$PATH",
+        "export PATH=$PWD/.venv/bin:$PATH",
         "muster nodes",
-        "muster preview --tenant you --gang 4 --same fabric.domain --gpus 8 --for 1h",
+        "muster preview --tenant you --gang 2 --same fabric.domain --gpus 4 --for 1h --start +4h",
         "muster reserve --tenant you --gpus 4 --topology nvlink-all --for 30m --name first-try",
         "muster list",
         "muster events --follow",
@@ -228,17 +231,22 @@ def _stay(fleet: Fleet) -> None:
         print(f"  {line}")
     print(f"\nLogs and state: {fleet.folder}", flush=True)
     signal.sigwait({signal.SIGINT, signal.SIGTERM})
+    print("\nStopping.", flush=True)
 
 
 def main() -> int:
     """Tell the story; 0 when every step happened."""
-    parser = argparse.ArgumentParser(prog="scripts/demo", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="scripts/demo",
+        description="Shows Muster at work on this machine: a coordinator and ten agents, with GPUs that are played.",
+    )
     parser.add_argument("--exit", action="store_true", help="end after the story instead of staying up")
     arguments = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="muster-demo-"))
-    signal.pthread_sigmask(signal.SIG_BLOCK, set())
+    # SIGTERM ends the story as Ctrl-C does: nothing of it may go on without it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     fleet = _built(folder)
-    ok = False
+    ok = keep = False
     try:
         fleet.start()
         tell(Story(fleet))
@@ -246,13 +254,14 @@ def main() -> int:
         if not arguments.exit:
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
             _stay(fleet)
-    except StepError as error:
+    except (StepError, ApiError, OSError) as error:
+        keep = True
         print(f"\nThe story broke off: {error}\nLogs: {folder}", file=sys.stderr)
     except KeyboardInterrupt:
         print("\nStopped.", file=sys.stderr)
     finally:
         fleet.stop()
-        if ok:
+        if not keep:
             shutil.rmtree(folder, ignore_errors=True)
     return 0 if ok else 1
 

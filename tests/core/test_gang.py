@@ -75,6 +75,12 @@ def test_the_best_of_a_group_go_by_left_over_then_points_then_id() -> None:
     assert [fit.name for fit in rank_gangs({"a": group}, 1)[0].fits] == ["y1"]
 
 
+def test_a_node_in_trouble_is_taken_last_however_tightly_it_fits() -> None:
+    group = Group((*fits(9, left=0, prefix="held", sound=False), *fits(1, left=3, prefix="sound")))
+
+    assert [fit.name for fit in rank_gangs({"a": group}, 1)[0].fits] == ["sound0"]
+
+
 @pytest.mark.parametrize(
     ("better", "worse"),
     [

@@ -30,7 +30,7 @@ GOLDEN = {
         asked(4, 1, key=None),
     ),
     "no gang of 3 nodes fits (at most 1 node fits together): 2 nodes with no free NVLink island that large; "
-    "1 node free, but with too few others of the same value": (
+    "1 node free, but too few": (
         "a1 A #...|#...\na2 A #...|#...\nb1 - ....",
         asked(4, 3, key=None, topology="nvlink-all"),
     ),

@@ -29,6 +29,14 @@ def test_a_node_without_a_hold_is_better_than_one_with() -> None:
     assert points(nodes("a1 A ........")[0]) > points(nodes("a1 A .......x")[0])
 
 
+def test_work_that_needs_no_fabric_leaves_fabrics_to_gangs() -> None:
+    def alone(drawing: str) -> int:
+        return score(NodeView(nodes(drawing)[0]), asked(2, key=None), Picked("n", 0b0011, 6))
+
+    assert alone("n - ........") > alone("n A ........")
+    assert points(nodes("n - ........")[0]) == points(nodes("n A ........")[0])
+
+
 @pytest.mark.parametrize(
     ("booked", "snug"),
     [

@@ -186,7 +186,7 @@ def _reservations(connection: Connection, rows: Collection[RowMapping]) -> list[
 def _reservation(row: RowMapping, members: list[MemberView]) -> ReservationView:
     asked = ReservationRequest.model_validate_json(row["request"])
     condition = Condition.model_validate_json(row["condition"]) if row["condition"] else None
-    bound = [one.allocation_id for one in members if one.bind_state == BindState.BOUND]
+    bound = sorted(one.allocation_id for one in members if one.allocation_id and one.bind_state == BindState.BOUND)
     return ReservationView(
         id=row["id"],
         tenant_id=row["tenant_id"],
@@ -217,12 +217,12 @@ def _reservation(row: RowMapping, members: list[MemberView]) -> ReservationView:
 
 
 def _members(connection: Connection, reservation_ids: Collection[str]) -> defaultdict[str, list[MemberView]]:
-    """Return live members, first bound first; of an ended reservation, those it ended with."""
+    """Return live members in the order of their nodes' names, which is that of the gang's ranks."""
     wanted = (
         select(ALLOCATION, NODE.c.name)
         .join(NODE, NODE.c.id == ALLOCATION.c.node_id)
         .where(ALLOCATION.c.reservation_id.in_(reservation_ids), ALLOCATION.c.live)
-        .order_by(ALLOCATION.c.bound_ms.is_(None), ALLOCATION.c.bound_ms, NODE.c.name)
+        .order_by(NODE.c.name)
     )
     rows = connection.execute(wanted).mappings().all()
     masks = read.masks(connection, [row["id"] for row in rows])

@@ -54,8 +54,8 @@ def rank_gangs(groups: Mapping[str, Group], size: int) -> list[Candidate]:
 
 
 def _candidate(name: str, group: Group, size: int) -> Candidate:
-    # The least leftover first: 4 of 8 GPUs go to a half-used node.
-    ordered = sorted(group.fits, key=lambda fit: (fit.picked.left, -fit.points, fit.picked.node_id))
+    # Nodes in trouble last, however well they would fit; then the least leftover: 4 of 8 GPUs go to a half-used node.
+    ordered = sorted(group.fits, key=lambda fit: (not fit.sound, fit.picked.left, -fit.points, fit.picked.node_id))
     best, others = ordered[:size], ordered[size:]
     # A spare is a node of the same value that a repair could take: one with holds of its own is none.
     no_spare = not any(fit.sound for fit in others)

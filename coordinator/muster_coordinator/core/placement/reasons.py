@@ -87,14 +87,15 @@ class Refusal:
             where = f" in one {self.topology_key}" if self.topology_key else ""
             most = f"at most {self.size_max} node{'' if self.size_max == 1 else 's'}"
             head = f"no gang of {nodes} fits{where} ({most} {'fits' if self.size_max == 1 else 'fit'} together)"
-        why = "; ".join(_phrase(blocker) for blocker in self.blockers)
+        why = "; ".join(_phrase(blocker, self.topology_key) for blocker in self.blockers)
         return f"{head}: {why}" if why else f"{head}: the pool has no nodes"
 
 
-def _phrase(blocker: Blocker) -> str:
+def _phrase(blocker: Blocker, topology_key: str | None) -> str:
     nodes = f"{blocker.nodes} node{'' if blocker.nodes == 1 else 's'}"
     until = f" until {format_instant(blocker.until_ms)}" if blocker.until_ms is not None else ""
-    return f"{nodes} {_WORDS[blocker.code]}{until}"
+    words = "free, but too few" if blocker.code == "tooFewPeers" and topology_key is None else _WORDS[blocker.code]
+    return f"{nodes} {words}{until}"
 
 
 def gathered(reasons: Iterable[Reason]) -> tuple[Blocker, ...]:

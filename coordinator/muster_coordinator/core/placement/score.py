@@ -5,7 +5,9 @@ from typing import Final
 
 from muster_coordinator.core.model import Request
 from muster_coordinator.core.placement.atoms import Picked
+from muster_coordinator.core.placement.filters import group_value
 from muster_coordinator.core.snapshot import NodeView
+from muster_shared.wire import FABRIC_DOMAIN
 
 SCORE_MAX: Final = 1_000  # fine enough for one GPU of a node, and whole: sums and ties are exact
 
@@ -30,10 +32,17 @@ def has_nothing_held(view: NodeView, _request: Request, _picked: Picked) -> int:
     return 0 if view.held_mask else SCORE_MAX
 
 
+def leaves_fabrics_to_gangs(view: NodeView, request: Request, _picked: Picked) -> int:
+    """Prefer nodes outside any NVLink fabric for work that does not ask for one: a gang cannot do without."""
+    needs_one = request.topology_key is not None
+    return SCORE_MAX if needs_one or group_value(view, FABRIC_DOMAIN) is None else 0
+
+
 WEIGHTS: Final[tuple[tuple[Scorer, int], ...]] = (
     # Each weight exceeds the largest sum of those after it, in steps of the first one's resolution.
-    (packs_tightly, 10),
-    (has_nothing_held, 3),
+    (packs_tightly, 20),
+    (has_nothing_held, 8),
+    (leaves_fabrics_to_gangs, 4),
     (sits_snugly, 1),
 )
 
