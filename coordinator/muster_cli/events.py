@@ -5,7 +5,7 @@ from typing import Final
 
 import click
 
-from muster_cli import rows
+from muster_cli import event_rows
 from muster_cli.client import Event
 from muster_cli.failures import Exit, Failure
 from muster_cli.session import Session, connected, say, write_json_line
@@ -30,7 +30,7 @@ def events(session: Session, /, *, follow: bool, after: int | None, pool: str | 
         _follow(session, pool, after)
         return
     answer = session.client.get(PATH, {"after": after, "poolId": pool, "limit": limit})
-    session.show(answer, rows.events)
+    session.show(answer, event_rows.events)
     if answer.document.get("nextCursor") and answer.document["items"]:
         say(f"There are more: --after {answer.document['items'][-1]['seq']}")
 
@@ -61,7 +61,7 @@ def _show(session: Session, event: Event) -> None:
         case "name":
             click.echo(event.document["id"])
         case "table" | "wide":
-            click.echo(_line(rows.event_cells(event.document, None, exact=True)))
+            click.echo(_line(event_rows.event_cells(event.document, None, exact=True)))
 
 
 def _line(cells: tuple[object, ...]) -> str:

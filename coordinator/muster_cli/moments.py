@@ -2,12 +2,12 @@
 
 from muster_shared.time import format_duration, format_instant
 
-_SECOND_MS = 1000
+SECOND_MS = 1000
 
 
 def relative(instant_ms: int, now_ms: int) -> str:
     """Say how far an instant is from now, to the second: `in 3h`, `2d4h ago`, `now`."""
-    away_ms = abs(instant_ms - now_ms) // _SECOND_MS * _SECOND_MS
+    away_ms = abs(instant_ms - now_ms) // SECOND_MS * SECOND_MS
     if not away_ms:
         return "now"
     return f"in {format_duration(away_ms)}" if instant_ms > now_ms else f"{format_duration(away_ms)} ago"

@@ -2,7 +2,7 @@
 
 import click
 
-from muster_cli import rows
+from muster_cli import node_rows
 from muster_cli.client import Answer, part
 from muster_cli.groups import NounGroup
 from muster_cli.inputs import pair, pairs
@@ -25,7 +25,7 @@ def nodes() -> None:
 @connected
 def list_(session: Session, /, pool: str | None, limit: int | None) -> None:
     """List nodes. FREE is what nobody has booked now."""
-    session.show(session.client.pages(PATH, {"poolId": pool}, limit), rows.nodes, name="name")
+    session.show(session.client.pages(PATH, {"poolId": pool}, limit), node_rows.nodes, name="name")
 
 
 @nodes.command
@@ -33,7 +33,7 @@ def list_(session: Session, /, pool: str | None, limit: int | None) -> None:
 @connected
 def get(session: Session, /, node: str) -> None:
     """Show a node, by id or name, with its devices."""
-    session.show(session.client.get(_path(node)), rows.node, name="name")
+    session.show(session.client.get(_path(node)), node_rows.node, name="name")
 
 
 @nodes.command
@@ -125,4 +125,4 @@ def _tell(session: Session, answers: list[Answer], sentence: str) -> None:
     told = [answer for answer in answers if answer.document]
     if told:
         one = told[0] if len(told) == 1 else Answer({"items": [a.document for a in told]}, told[0].now_ms)
-        session.show(one, rows.nodes, name="name")
+        session.show(one, node_rows.nodes, name="name")

@@ -1,14 +1,11 @@
 """Turns the coordinator's documents into tables. Pure: equal answers give equal tables."""
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
 from muster_cli.client import Answer, Document
-from muster_cli.moments import moment
-
-FABRIC_DOMAIN = "fabric.domain"
+from muster_cli.moments import SECOND_MS, moment
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,28 +24,62 @@ def items(answer: Answer) -> list[Document]:
 
 def table(headers: str, rows: Iterable[Iterable[object]]) -> Table:
     """Make a table; what is absent or empty is shown as `-`."""
-    return Table(tuple(headers.split()), tuple(tuple(_cell(value) for value in row) for row in rows))
+    return Table(tuple(headers.split()), tuple(tuple(cell(value) for value in row) for row in rows))
 
 
 def reservations(answer: Answer, *, wide: bool) -> list[Table]:
     """One row a reservation; the reason that it is not running stands in its row."""
-
-    def row(item: Document) -> list[object]:
-        start = moment(item.get("start"), answer.now_ms, exact=wide)
-        end = moment(item.get("end"), answer.now_ms, exact=wide)
-        cells: list[object] = [item["id"], item["tenantId"], item["state"], _gpus(item), start, end, _reason(item)]
-        if wide:
-            names = [member["nodeName"] for member in item["members"]]
-            cells += [item.get("name"), item["poolId"], item.get("topologyValue"), names]
-        return cells
-
-    headers = "ID TENANT STATE GPUS START END REASON" + (" NAME POOL TOPOLOGY NODES" if wide else "")
-    return [table(headers, (row(item) for item in items(answer)))]
+    return [_reservations(answer, ("NAME",), wide=wide)]
 
 
 def reservation(answer: Answer, *, wide: bool) -> list[Table]:
     """One reservation with its members, and what blocks it."""
-    return [*reservations(answer, wide=wide), members(answer, wide=wide), blockers(answer, wide=wide)]
+    told = _reservations(answer, ("NAME", "TOPOLOGY"), wide=wide)
+    return [told, members(answer, wide=wide), blockers(answer, wide=wide)]
+
+
+def _reservations(answer: Answer, if_any: tuple[str, ...], *, wide: bool) -> Table:
+    """Make the table; of NAME and TOPOLOGY the wide form has both, the other those of `if_any` that have a value."""
+
+    def row(item: Document) -> dict[str, object]:
+        start, end = _window(item, answer.now_ms, exact=wide)
+        names = sorted(member["nodeName"] for member in item["members"])
+        return {
+            "ID": item["id"],
+            "NAME": item.get("name"),
+            "TENANT": item["tenantId"],
+            "STATE": item["state"],
+            "GPUS": _gpus(item),
+            "START": start,
+            "END": end,
+            "TOPOLOGY": item.get("topologyValue"),
+            "REASON": _reason(item),
+            "POOL": item["poolId"],
+            "NODES": names,
+        }
+
+    headers = "ID NAME TENANT STATE GPUS START END TOPOLOGY REASON" + (" POOL NODES" if wide else "")
+    found = [row(item) for item in items(answer)]
+    valued = {name for name in if_any if any(cells[name] for cells in found)}
+    left_out = set[str]() if wide else {"NAME", "TOPOLOGY"} - valued
+    shown = [header for header in headers.split() if header not in left_out]
+    return table(" ".join(shown), ([cells[header] for header in shown] for cells in found))
+
+
+def _window(item: Document, now_ms: int | None, *, exact: bool) -> tuple[str, str]:
+    """Write start and end; `-` where the plan did not or cannot come true as it stands."""
+    start_ms: int | None = item.get("start")
+    end_ms: int | None = item.get("end")
+    match item["state"]:
+        case "pending" if start_ms is not None and now_ms is not None and start_ms < now_ms + SECOND_MS:
+            start_ms = end_ms = None  # it starts when it can: later than it was asked for
+        case "ended" if item.get("activated") is None:
+            start_ms = end_ms = None  # it never ran
+        case "ended" if end_ms is not None and now_ms is not None and end_ms > now_ms:
+            end_ms = None  # it ended before its time
+        case _:
+            pass
+    return moment(start_ms, now_ms, exact=exact), moment(end_ms, now_ms, exact=exact)
 
 
 def preview(answer: Answer, *, wide: bool) -> list[Table]:
@@ -56,21 +87,43 @@ def preview(answer: Answer, *, wide: bool) -> list[Table]:
     item = answer.document
     start, end = (moment(item[name], answer.now_ms, exact=wide) for name in ("start", "end"))
     row = ("yes" if item["fits"] else "no", start, end, item.get("topologyValue"), _condition(item))
-    return [table("FITS START END TOPOLOGY REASON", [row]), members(answer, wide=wide), blockers(answer, wide=wide)]
+    return [table("FITS START END TOPOLOGY REASON", [row]), _planned(answer, wide=wide), blockers(answer, wide=wide)]
+
+
+def _planned(answer: Answer, *, wide: bool) -> Table:
+    """One row a member of a previewed gang, which has nothing yet but devices."""
+    return table("NODE DEVICES", ((one["nodeName"], _devices(one, wide=wide)) for one in _members(answer)))
 
 
 def members(answer: Answer, *, wide: bool) -> Table:
-    """One row a member; its devices are counted, or named in the wide form."""
-    rows = [
+    """One row a member: what its workload names as its device, and why it is not sound."""
+    rows = (
         (
-            member["nodeName"],
-            member.get("bindState"),
-            " ".join(member["devices"]) if wide else len(member["devices"]),
-            member.get("bindReason"),
+            one["nodeName"],
+            one.get("bindState"),
+            _devices(one, wide=wide),
+            one.get("allocationId"),
+            one.get("bindReason") or _risk_of(one["nodeName"], answer.document.get("atRisk", ())),
         )
-        for member in answer.document.get("members", ())
-    ]
-    return table("NODE BINDING DEVICES REASON", rows)
+        for one in _members(answer)
+    )
+    return table("NODE BINDING DEVICES ALLOCATION REASON", rows)
+
+
+def _members(answer: Answer) -> list[Document]:
+    found: list[Document] = answer.document.get("members", [])
+    return sorted(found, key=lambda one: str(one["nodeName"]))
+
+
+def _devices(member: Document, *, wide: bool) -> str | int:
+    """Count a member's devices, or name them in the wide form."""
+    return " ".join(member["devices"]) if wide else len(member["devices"])
+
+
+def _risk_of(node_name: str, risks: Iterable[str]) -> str | None:
+    """Return what a risk, worded `node: what is wrong`, says of one node."""
+    told = [text for risk in risks for name, _, text in [risk.partition(": ")] if name == node_name]
+    return f"at risk: {'; '.join(told)}" if told else None
 
 
 def blockers(answer: Answer, *, wide: bool) -> Table:
@@ -81,33 +134,6 @@ def blockers(answer: Answer, *, wide: bool) -> Table:
         for blocker in condition.get("blockers", ())
     ]
     return table("BLOCKED-BY NODES UNTIL", rows)
-
-
-def nodes(answer: Answer, *, wide: bool) -> list[Table]:
-    """One row a node; in the wide form its holds are told one by one."""
-
-    def row(item: Document) -> list[object]:
-        holds = [_hold(hold, wide=wide) for hold in item["holds"]]
-        counted = [f"{hold} x{count}" if count > 1 else hold for hold, count in Counter(holds).items()]
-        report = moment(item.get("lastReport"), answer.now_ms, exact=wide)
-        free = f"{item['gpusFree']}/{item['gpusTotal']}"
-        cells: list[object] = [item["name"], _node_state(item), free, _fabric(item), ", ".join(counted), report]
-        if wide:
-            others = sorted((key, value) for key, value in item["labels"].items() if key != FABRIC_DOMAIN)
-            cells += [item["id"], item["poolId"], item.get("agentVersion"), " ".join(f"{k}={v}" for k, v in others)]
-        return cells
-
-    headers = "NAME STATE FREE FABRIC HOLDS REPORTED" + (" ID POOL AGENT LABELS" if wide else "")
-    return [table(headers, (row(item) for item in items(answer)))]
-
-
-def node(answer: Answer, *, wide: bool) -> list[Table]:
-    """One node with its devices."""
-    gpus = [
-        (gpu["uuid"], gpu["model"], f"{gpu['memoryMib'] // 1024}GiB", gpu.get("island", 0), gpu["pci"], _seen(gpu))
-        for gpu in answer.document["gpus"]
-    ]
-    return [*nodes(answer, wide=wide), table("DEVICE MODEL MEMORY ISLAND PCI STATE", gpus)]
 
 
 def pools(answer: Answer, *, wide: bool) -> list[Table]:
@@ -131,23 +157,8 @@ def pool(answer: Answer, *, wide: bool) -> list[Table]:
     return [*pools(answer, wide=wide), fabrics, policy]
 
 
-def events(answer: Answer, *, wide: bool) -> list[Table]:
-    """One row an event."""
-    headers = "SEQ AT TYPE SUBJECT DETAILS" + (" POOL" if wide else "")
-    rows = (
-        [*event_cells(item, answer.now_ms, exact=wide), *([item.get("poolId")] if wide else [])]
-        for item in items(answer)
-    )
-    return [table(headers, rows)]
-
-
-def event_cells(item: Document, now_ms: int | None, *, exact: bool) -> tuple[object, ...]:
-    """Return an event's cells: number, time, type, subject, and its data as `key=value`."""
-    details = " ".join(f"{key}={_cell(value)}" for key, value in item["data"].items())
-    return (item["seq"], moment(item["at"], now_ms, exact=exact), item["type"], item["subject"], details)
-
-
-def _cell(value: object) -> str:
+def cell(value: object) -> str:
+    """Write a value; what is absent or empty as `-`."""
     if isinstance(value, list):
         return ",".join(str(part) for part in cast("list[object]", value)) or "-"
     return "-" if value in (None, "") else str(value)
@@ -165,36 +176,14 @@ def _reason(item: Document) -> str | None:
         return item.get("reason")
     if item.get("condition"):
         return _condition(item)
-    if item.get("atRisk"):
-        return f"at risk: {', '.join(item['atRisk'])}"
+    told = [f"at risk: {', '.join(item['atRisk'])}"] if item.get("atRisk") else []
     if item["state"] in {"binding", "ending"}:
         done = {"binding": "bound", "ending": "released"}[item["state"]]
-        waiting = [member["nodeName"] for member in item["members"] if member.get("bindState") != done]
-        return f"waiting for {', '.join(waiting)}" if waiting else None
-    return None
+        waiting = sorted(member["nodeName"] for member in item["members"] if member.get("bindState") != done)
+        told += [f"waiting for {', '.join(waiting)}"] if waiting else []
+    return "; ".join(told)
 
 
 def _condition(item: Document) -> str | None:
     condition: Document | None = item.get("condition")
     return f"{condition['reason']}: {condition['message']}" if condition else None
-
-
-def _node_state(item: Document) -> str:
-    words = [] if item["intent"] == "schedulable" else [item["intent"]]
-    words += ["leased"] if item["leased"] else []
-    words += [] if item["reachable"] else ["unreachable"]
-    return ",".join(words) or "ready"
-
-
-def _fabric(item: Document) -> str | None:
-    reason = item.get("fabricReason")
-    return item["labels"].get(FABRIC_DOMAIN) or (f"({reason})" if reason else None)
-
-
-def _hold(hold: Document, *, wide: bool) -> str:
-    cause = hold["cause"] if hold.get("code") is None else f"{hold['cause']}:{hold['code']}"
-    return f"{cause} on {hold['device']}" if wide and hold.get("device") else cause
-
-
-def _seen(gpu: Document) -> str:
-    return "present" if gpu.get("seen", True) else "lost"

@@ -130,7 +130,7 @@ async def test_holds_are_cleared_by_device_and_cause(coordinator: Coordinator) -
 
     result = await coordinator.muster("nodes", "clear-hold", "gpu-01", "--device", "GPU-0001", "--cause", "xid")
 
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "Cleared holds of gpu-01.\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "Told gpu-01 that its holds are over.\n")
     assert coordinator.asked[0].call == "DELETE /v1/nodes/gpu-01/holds?device=GPU-0001&cause=xid"
 
 

@@ -12,7 +12,8 @@ from muster_shared.codec import decode
 from tests.support.canned import NOW_MS, Coordinator, coordinator_running, member, pending, reservation
 
 RESERVE = ("reserve", "--tenant", "acme", "--gpus", "8", "--for", "12h")
-PREVIEW = {"fits": True, "start": NOW_MS, "end": NOW_MS + 1000, "members": [member("gpu-01")], "asOf": NOW_MS}
+GANG = [{"nodeId": "node_1", "nodeName": "gpu-01", "devices": ["GPU-0001", "GPU-0002"]}]
+PREVIEW = {"fits": True, "start": NOW_MS, "end": NOW_MS + 1000, "members": GANG, "asOf": NOW_MS}
 
 
 @pytest_asyncio.fixture
@@ -85,12 +86,12 @@ async def test_a_placed_gang_is_shown_with_its_members(coordinator: Coordinator)
     result = await coordinator.muster(*RESERVE)
 
     assert result.stdout == (
-        "ID     TENANT  STATE   GPUS  START  END     REASON\n"
-        "rsv_1  acme    placed  2x8   in 3h  in 15h  -\n"
+        "ID     TENANT  STATE   GPUS  START  END     TOPOLOGY  REASON\n"
+        "rsv_1  acme    placed  2x8   in 3h  in 15h  f00d.1    -\n"
         "\n"
-        "NODE    BINDING   DEVICES  REASON\n"
-        "gpu-01  reserved  2        -\n"
-        "gpu-02  reserved  2        -\n"
+        "NODE    BINDING   DEVICES  ALLOCATION  REASON\n"
+        "gpu-01  reserved  2        alc_gpu-01  -\n"
+        "gpu-02  reserved  2        alc_gpu-02  -\n"
     )
 
 
@@ -118,14 +119,14 @@ async def test_the_wide_form_has_exact_times_and_names_everything(coordinator: C
     result = await coordinator.muster("get", "rsv_1", "-o", "wide")
 
     assert result.stdout == (
-        "ID     TENANT  STATE   GPUS  START                 END                   "
-        "REASON  NAME    POOL    TOPOLOGY  NODES\n"
-        "rsv_1  acme    placed  2x8   2026-09-28T11:00:00Z  2026-09-28T23:00:00Z  "
-        "-       weekly  pool_1  f00d.1    gpu-01,gpu-02\n"
+        "ID     NAME    TENANT  STATE   GPUS  START                 END                   "
+        "TOPOLOGY  REASON  POOL    NODES\n"
+        "rsv_1  weekly  acme    placed  2x8   2026-09-28T11:00:00Z  2026-09-28T23:00:00Z  "
+        "f00d.1    -       pool_1  gpu-01,gpu-02\n"
         "\n"
-        "NODE    BINDING   DEVICES                    REASON\n"
-        "gpu-01  reserved  GPU-gpu-01-a GPU-gpu-01-b  -\n"
-        "gpu-02  reserved  GPU-gpu-02-a GPU-gpu-02-b  -\n"
+        "NODE    BINDING   DEVICES                    ALLOCATION  REASON\n"
+        "gpu-01  reserved  GPU-gpu-01-a GPU-gpu-01-b  alc_gpu-01  -\n"
+        "gpu-02  reserved  GPU-gpu-02-a GPU-gpu-02-b  alc_gpu-02  -\n"
     )
 
 
@@ -171,6 +172,10 @@ REASONS = [
         "waiting for gpu-02",
     ),
     (
+        reservation(state="binding", atRisk=["gpu-02: silent"], members=[member("gpu-02")]),
+        "at risk: gpu-02: silent; waiting for gpu-02",
+    ),
+    (
         reservation(state="ending", members=[member("gpu-01", bindState="unbinding")]),
         "waiting for gpu-01",
     ),
@@ -186,6 +191,59 @@ async def test_the_reason_of_every_state_stands_in_the_list(coordinator: Coordin
     header, *lines = result.stdout.splitlines()
     column = header.index("REASON")
     assert [line[column:] for line in lines] == [reason for _, reason in REASONS]
+
+
+async def test_a_list_has_a_column_for_names_once_one_has_a_name(coordinator: Coordinator) -> None:
+    coordinator.answer("GET /v1/reservations", {"items": [reservation(), reservation(id="rsv_2", name="weekly")]})
+
+    result = await coordinator.muster("list")
+
+    assert [line.split()[:3] for line in result.stdout.splitlines()] == [
+        ["ID", "NAME", "TENANT"],
+        ["rsv_1", "-", "acme"],
+        ["rsv_2", "weekly", "acme"],
+    ]
+
+
+async def test_a_member_at_risk_says_why_in_its_row(coordinator: Coordinator) -> None:
+    risks = ["gpu-01: the node is silent", "gpu-011: a booked device is gone"]
+    members = [member("gpu-01"), member("gpu-02", bindState="blocked", bindReason="foreignProcess")]
+    coordinator.answer("GET /v1/reservations/rsv_1", reservation(atRisk=risks, members=members))
+
+    result = await coordinator.muster("get", "rsv_1")
+
+    assert result.stdout.partition("\n\n")[2] == (
+        "NODE    BINDING   DEVICES  ALLOCATION  REASON\n"
+        "gpu-01  reserved  2        alc_gpu-01  at risk: the node is silent\n"
+        "gpu-02  blocked   2        alc_gpu-02  foreignProcess\n"
+    )
+
+
+WINDOWS = {
+    "asked for now, still pending": (pending(start=NOW_MS + 500, end=NOW_MS + 3_600_500), ["-", "-"]),
+    "asked for later, pending": (pending(), ["in 3h", "in 15h"]),
+    "cancelled before it ran": (reservation(state="ended", reason="Cancelled"), ["-", "-"]),
+    "released before its end": (
+        reservation(state="ended", start=NOW_MS - 3_600_000, activated=NOW_MS - 3_500_000),
+        ["1h ago", "-"],
+    ),
+    "completed": (
+        reservation(state="ended", start=NOW_MS - 7_200_000, end=NOW_MS - 3_600_000, activated=NOW_MS - 7_100_000),
+        ["2h ago", "1h ago"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("document", "window"), WINDOWS.values(), ids=WINDOWS.keys())
+async def test_a_window_that_does_not_come_true_is_not_shown(
+    coordinator: Coordinator, document: dict[str, Any], window: list[str]
+) -> None:
+    coordinator.answer("GET /v1/reservations", {"items": [document]})
+
+    header, row = (await coordinator.muster("list")).stdout.splitlines()
+
+    begin, end, after = (header.index(word) for word in ("START", "END", "REASON"))
+    assert [row[begin:end].strip(), row[end:after].strip()] == window
 
 
 async def test_an_empty_list_prints_nothing_that_a_program_could_take_for_a_row(coordinator: Coordinator) -> None:
@@ -221,11 +279,7 @@ async def test_a_preview_that_fits_shows_the_gang(coordinator: Coordinator, comm
 
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
-        "FITS  START  END    TOPOLOGY  REASON\n"
-        "yes   now    in 1s  -         -\n"
-        "\n"
-        "NODE    BINDING   DEVICES  REASON\n"
-        "gpu-01  reserved  2        -\n"
+        "FITS  START  END    TOPOLOGY  REASON\nyes   now    in 1s  -         -\n\nNODE    DEVICES\ngpu-01  2\n"
     )
     assert "idempotencyKey" not in coordinator.asked[0].body
 
@@ -289,7 +343,7 @@ async def test_cancel_and_release_tell_what_happened(coordinator: Coordinator) -
     released = await coordinator.muster("release", "rsv_1", "-o", "name")
 
     assert cancelled.stderr == "rsv_1 has ended: Cancelled.\n"
-    assert cancelled.stdout.splitlines()[1] == "rsv_1  acme    ended  2x8   in 3h  in 15h  Cancelled"
+    assert cancelled.stdout.splitlines()[1] == "rsv_1  acme    ended  2x8   -      -    Cancelled"
     assert released.stderr == "rsv_1 is ending: its GPUs are free once every node has confirmed.\n"
     assert released.stdout == "rsv_1\n"
 

@@ -112,7 +112,7 @@ def reservation(**changed: object) -> dict[str, Any]:
         "generation": 1,
         "version": 3,
         "created": NOW_MS,
-        "members": [member("gpu-01"), member("gpu-02")],
+        "members": [member("gpu-02"), member("gpu-01")],
         **changed,
     }
 
@@ -120,7 +120,8 @@ def reservation(**changed: object) -> dict[str, Any]:
 def member(name: str, **changed: object) -> dict[str, Any]:
     """One member with two devices."""
     devices = [f"GPU-{name}-a", f"GPU-{name}-b"]
-    return {"nodeId": f"node_{name}", "nodeName": name, "devices": devices, "bindState": "reserved", **changed}
+    booked = {"allocationId": f"alc_{name}", "bindState": "reserved"}
+    return {"nodeId": f"node_{name}", "nodeName": name, "devices": devices, **booked, **changed}
 
 
 def pending(**changed: object) -> dict[str, Any]:
@@ -134,7 +135,8 @@ def pending(**changed: object) -> dict[str, Any]:
             {"reason": "cordoned", "nodes": 1},
         ],
     }
-    return reservation(**{"id": "rsv_2", "state": "pending", "members": [], "condition": condition, **changed})
+    placed = {"members": [], "topologyValue": None}
+    return reservation(**{"id": "rsv_2", "state": "pending", "condition": condition, **placed, **changed})
 
 
 def node(**changed: object) -> dict[str, Any]:

@@ -1,0 +1,57 @@
+"""Turns what the coordinator tells about nodes into tables. Pure, as `rows` is."""
+
+from collections import Counter
+
+from muster_cli.client import Answer, Document
+from muster_cli.moments import moment
+from muster_cli.rows import Table, items, table
+
+FABRIC_DOMAIN = "fabric.domain"
+
+
+def nodes(answer: Answer, *, wide: bool) -> list[Table]:
+    """One row a node; in the wide form its holds are told one by one."""
+
+    def row(item: Document) -> list[object]:
+        holds = [_hold(hold, wide=wide) for hold in item["holds"]]
+        counted = [f"{hold} x{count}" if count > 1 else hold for hold, count in Counter(holds).items()]
+        report = moment(item.get("lastReport"), answer.now_ms, exact=wide)
+        free = f"{item['gpusFree']}/{item['gpusTotal']}"
+        cells: list[object] = [item["name"], _node_state(item), free, _fabric(item), ", ".join(counted), report]
+        if wide:
+            others = sorted((key, value) for key, value in item["labels"].items() if key != FABRIC_DOMAIN)
+            cells += [item["id"], item["poolId"], item.get("agentVersion"), " ".join(f"{k}={v}" for k, v in others)]
+        return cells
+
+    headers = "NAME STATE FREE FABRIC HOLDS REPORTED" + (" ID POOL AGENT LABELS" if wide else "")
+    return [table(headers, (row(item) for item in items(answer)))]
+
+
+def node(answer: Answer, *, wide: bool) -> list[Table]:
+    """One node with its devices."""
+    gpus = [
+        (gpu["uuid"], gpu["model"], f"{gpu['memoryMib'] // 1024}GiB", gpu.get("island", 0), gpu["pci"], _seen(gpu))
+        for gpu in answer.document["gpus"]
+    ]
+    return [*nodes(answer, wide=wide), table("DEVICE MODEL MEMORY ISLAND PCI STATE", gpus)]
+
+
+def _node_state(item: Document) -> str:
+    words = [] if item["intent"] == "schedulable" else [item["intent"]]
+    words += ["leased"] if item["leased"] else []
+    words += [] if item["reachable"] else ["unreachable"]
+    return ",".join(words) or "ready"
+
+
+def _fabric(item: Document) -> str | None:
+    reason = item.get("fabricReason")
+    return item["labels"].get(FABRIC_DOMAIN) or (f"({reason})" if reason else None)
+
+
+def _hold(hold: Document, *, wide: bool) -> str:
+    cause = hold["cause"] if hold.get("code") is None else f"{hold['cause']}:{hold['code']}"
+    return f"{cause} on {hold['device']}" if wide and hold.get("device") else cause
+
+
+def _seen(gpu: Document) -> str:
+    return "present" if gpu.get("seen", True) else "lost"
