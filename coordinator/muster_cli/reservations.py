@@ -6,7 +6,8 @@ import click
 
 from muster_cli import rows
 from muster_cli.client import Answer, part
-from muster_cli.failures import Exit, Failure
+from muster_cli.failures import Failure
+from muster_cli.fitting import misfit, pending_sentence
 from muster_cli.inputs import DURATION, KEY
 from muster_cli.request import body_of, described
 from muster_cli.session import Session, confirm, confirmed, connected, say
@@ -60,7 +61,7 @@ def reserve(
     if failure is not None:
         raise failure
     if answer.document["state"] == "pending":
-        say("Pending: nothing is booked yet. It is tried again whenever that could help; REASON tells what is missing.")
+        say(pending_sentence(answer.document))
 
 
 @click.command
@@ -121,7 +122,7 @@ def _show_preview(session: Session, body: dict[str, object]) -> None:
     else:
         session.show(answer, rows.preview)
     if not answer.document["fits"]:
-        raise Failure("It does not fit now.", Exit.CONFLICT, ("Next: reserve it to wait in line, or ask for less.",))
+        raise misfit(answer.document)
 
 
 def _end(session: Session, reservations: tuple[str, ...], verb: str, *, yes: bool) -> None:

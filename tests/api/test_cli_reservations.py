@@ -296,6 +296,54 @@ async def test_a_preview_that_does_not_fit_ends_with_4(coordinator: Coordinator,
     assert result.stderr.startswith("Error: It does not fit now.\n")
 
 
+async def test_a_preview_of_later_does_not_speak_of_now(coordinator: Coordinator) -> None:
+    refused = {"fits": False, "members": [], "start": NOW_MS + 1, "condition": pending()["condition"]}
+    coordinator.answer("POST /v1/capacity/preview", {**PREVIEW, **refused})
+
+    result = await coordinator.muster("preview", *RESERVE[1:], "--start", "+1h")
+
+    assert result.stderr.startswith("Error: It does not fit then.\n")
+
+
+def never(*reasons: str) -> dict[str, Any]:
+    blockers = [{"reason": reason, "nodes": 2} for reason in reasons]
+    return {"type": "Unschedulable", "reason": "neverFits", "message": "no node fits", "blockers": blockers}
+
+
+@pytest.mark.parametrize(
+    ("reasons", "change"),
+    [
+        ((), "--pool"),
+        (("booked", "labelMissing"), "--same or --pool"),
+        (("noSuchIsland", "tooFewDevices"), "--topology, --gpus, --model, --memory-gib or --pool"),
+    ],
+)
+async def test_what_can_never_fit_says_what_to_change(
+    coordinator: Coordinator, reasons: tuple[str, ...], change: str
+) -> None:
+    refused = {"fits": False, "members": [], "condition": never(*reasons)}
+    coordinator.answer("POST /v1/capacity/preview", {**PREVIEW, **refused})
+
+    result = await coordinator.muster("preview", *RESERVE[1:])
+
+    assert (result.exit_code, result.stderr) == (
+        4,
+        f"Error: It can never fit in this pool.\nNext: change {change}.\n",
+    )
+
+
+async def test_a_reservation_that_can_never_fit_says_that_waiting_is_in_vain(coordinator: Coordinator) -> None:
+    reserved(coordinator, pending(condition=never("selectorMismatch")))
+
+    result = await coordinator.muster(*RESERVE)
+
+    assert (result.exit_code, result.stderr) == (
+        0,
+        "Pending, and waiting will not help unless the pool changes: it can never fit in this pool.\n"
+        "Next: muster cancel rsv_2, then change --node-selector or --pool.\n",
+    )
+
+
 async def test_waiting_asks_until_the_state_is_reached_and_tells_how_it_changes(coordinator: Coordinator) -> None:
     reserved(coordinator, pending(id="rsv_1"))
     for state in ("pending", "placed", "binding", "active"):

@@ -135,7 +135,7 @@ def pending(**changed: object) -> dict[str, Any]:
             {"reason": "cordoned", "nodes": 1},
         ],
     }
-    placed = {"members": [], "topologyValue": None}
+    placed: dict[str, object] = {"members": [], "topologyValue": None}
     return reservation(**{"id": "rsv_2", "state": "pending", "condition": condition, **placed, **changed})
 
 
