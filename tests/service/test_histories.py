@@ -20,10 +20,11 @@ from tests.support.service_world import MINUTE, SECOND, World, asks, world_on
 R = TypeVar("R")
 
 NODES = {"a1": "fabric-a.1", "a2": "fabric-a.1", "b1": "fabric-b.1", "b2": "fabric-b.1"}
-EXAMPLES = {"sqlite": 12, "postgresql": 3}  # histories; the simulation runs the long ones
-STEPS = 25
+EXAMPLES = {"sqlite": 20, "postgresql": 4}  # histories; the simulation runs the long ones
+STEPS = 50  # enough for a gang to be asked for, bound, disturbed and ended
 
 nodes = st.sampled_from(sorted(NODES))
+faults = st.sampled_from(["mute", "hold", "rewire", "reboot", "cordon", "mend", "mend"])
 
 
 class Histories(RuleBasedStateMachine):
@@ -63,8 +64,8 @@ class Histories(RuleBasedStateMachine):
         target=reservations,
         size=st.integers(1, 3),
         gpus=st.integers(1, 2),
-        start_m=st.sampled_from([0, 5, 30]),
-        length_m=st.sampled_from([1, 10, 60]),
+        start_m=st.sampled_from([0, 0, 0, 5, 30]),
+        length_m=st.sampled_from([1, 10, 60, 60]),
     )
     def reserve(self, size: int, gpus: int, start_m: int, length_m: int) -> Any:
         start = f"+{start_m}m" if start_m else None
@@ -80,12 +81,12 @@ class Histories(RuleBasedStateMachine):
         self.run(ended())
 
     @rule(name=nodes)
-    def fetch(self, name: str) -> None:
-        self.run(self.agent(name).fetch())
+    def turn(self, name: str) -> None:
+        self.run(self.agent(name).turn())
 
-    @rule(name=nodes)
-    def report(self, name: str) -> None:
-        self.run(self.agent(name).report())
+    @rule()
+    def beat(self) -> None:
+        self.run(self.world.beat())
 
     @rule(name=nodes, late=st.integers(1, 5))
     def report_late(self, name: str, late: int) -> None:
@@ -95,49 +96,37 @@ class Histories(RuleBasedStateMachine):
         if stale.seq < sent.seq - 1:  # the newest one was a report, so this is an older one
             self.run(self.world.coordinator.take_report(agent.node_id, stale))
 
-    @rule(name=nodes, confirms=st.booleans(), lets_go=st.booleans())
-    def behave(self, name: str, confirms: bool, lets_go: bool) -> None:  # noqa: FBT001 - drawn by name
+    @rule(name=nodes, fault=faults, number=st.integers(0, 1))
+    def disturb(self, name: str, fault: str, number: int) -> None:
         agent = self.agent(name)
-        agent.confirms, agent.lets_go = confirms, lets_go
-
-    @rule(name=nodes, number=st.integers(0, 1))
-    def break_device(self, name: str, number: int) -> None:
-        agent = self.agent(name)
-        if not agent.holds:
-            agent.hold(number)
+        match fault:
+            case "mute":
+                agent.confirms = agent.lets_go = number == 1
+            case "hold" if not agent.holds:
+                agent.hold(number)
+            case "rewire":
+                agent.fabric = sorted(NODES.values())[number * 2] if number else None
+            case "reboot":
+                agent.reboot()
+            case "cordon":
+                self.run(self.world.uncordon(agent) if number else self.world.cordon(agent))
+            case _:  # everything is well again
+                agent.holds.clear()
+                agent.fabric = NODES[name]
+                agent.confirms = agent.lets_go = True
         self.run(agent.report())
 
-    @rule(name=nodes)
-    def mend(self, name: str) -> None:
-        agent = self.agent(name)
-        agent.holds.clear()
-        agent.fabric = NODES[name]
-        self.run(agent.report())
-
-    @rule(name=nodes, fabric=st.sampled_from([None, "fabric-a.1", "fabric-b.1"]))
-    def rewire(self, name: str, fabric: str | None) -> None:
-        self.agent(name).fabric = fabric
-        self.run(self.agent(name).report())
-
-    @rule(name=nodes)
-    def reboot(self, name: str) -> None:
-        self.agent(name).reboot()
-        self.run(self.agent(name).report())
-
-    @rule(name=nodes, is_open=st.booleans())
-    def cordon(self, name: str, is_open: bool) -> None:  # noqa: FBT001 - drawn by name
-        agent = self.agent(name)
-        self.run(self.world.uncordon(agent) if is_open else self.world.cordon(agent))
-
-    @rule(ms=st.sampled_from([1, 10 * SECOND, 2 * MINUTE, 5 * MINUTE, 30 * MINUTE]))
-    def tick(self, ms: int) -> None:
+    @rule(
+        ms=st.sampled_from([1, 20 * SECOND, 2 * MINUTE, 10 * MINUTE]),
+        how=st.sampled_from(["silent", "heard", "heard", "restart"]),
+    )
+    def tick(self, ms: int, how: str) -> None:
         self.world.clock.ms += ms
+        if how == "restart":
+            self.run(self.world.restart())
+        if how == "heard":
+            self.run(self.world.beat())
         self.run(self.world.coordinator.passes.run_once())
-
-    @rule()
-    def restart(self) -> None:
-        self.world.clock.ms += 16 * SECOND
-        self.run(self.world.restart())
 
     def teardown(self) -> None:
         try:
