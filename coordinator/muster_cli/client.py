@@ -104,8 +104,8 @@ class Client:
             items += page["items"]
         return answer if limit is not None else Answer({"items": items}, answer.now_ms)
 
-    def stream(self, path: str, query: Query, after: str | None) -> Iterator[Event]:
-        """Read events until the coordinator ends the stream.
+    def stream(self, path: str, query: Query, after: str | None) -> Iterator[Event | None]:
+        """Read events until the coordinator ends the stream; the first thing is None: it is connected.
 
         Args:
             path: Below the coordinator's address.
@@ -119,6 +119,7 @@ class Client:
         with self._opened("GET", path, query, None, headers, STREAM_TIMEOUT_S) as response:
             if response.headers.get_content_type() != "text/event-stream":
                 raise unreachable(self.url, "it answers, but with no stream of events")
+            yield None
             fields: dict[str, str] = {}
             for raw in response:
                 line = raw.decode(errors="replace").rstrip("\r\n")

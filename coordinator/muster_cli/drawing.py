@@ -1,8 +1,9 @@
-"""Draws tables: upper-case headers, no borders, columns as wide as needed, wrapped only on a terminal."""
+"""Draws tables: upper-case headers, no borders, columns as wide as needed, prose folded on a terminal."""
 
 import sys
 from typing import Final
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table as Grid
 from rich.text import Text
@@ -23,16 +24,27 @@ _STYLES: Final = {
 }
 
 
+_PROSE: Final = frozenset({"REASON", "DETAILS", "HOLDS", "LABELS", "NODES", "DEVICES", "MESSAGE", "HELD"})
+_PROSE_COLUMNS: Final = 24  # narrower than this, prose is harder to read than a line that the terminal breaks
+_GAP: Final = 2
+
+
 def drawn(table: Table) -> str:
-    """Return a table as text; colours only on a terminal, and none where NO_COLOR is set."""
-    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:
-        console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=_PIPED_COLUMNS)
-    grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for header in table.headers:
-        grid.add_column(header, overflow="fold")
+    """Return a table as text; colours only on a terminal, and none where NO_COLOR is set.
+
+    Only prose is folded: an id on two lines cannot be copied.
+    """
+    grid = Grid(box=None, pad_edge=False, header_style="bold", padding=(0, _GAP, 0, 0))
+    needed = 0
+    for index, header in enumerate(table.headers):
+        longest = max(cell_len(text) for text in (header, *(row[index] for row in table.rows)))
+        grid.add_column(header, overflow="fold", no_wrap=header not in _PROSE)
+        needed += _GAP + (min(longest, _PROSE_COLUMNS) if header in _PROSE else longest)
     for row in table.rows:
         grid.add_row(*(Text(printable(cell), style=_STYLES.get(cell, "")) for cell in row))
+    terminal = Console(file=sys.stdout)
+    width = max(terminal.width, needed) if terminal.is_terminal else _PIPED_COLUMNS
+    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width)
     with console.capture() as capture:
         console.print(grid)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())

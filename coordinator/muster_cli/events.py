@@ -1,24 +1,35 @@
 """The command that shows what happened, and goes on showing it."""
 
+from functools import partial
 from itertools import count
 from typing import Final
 
 import click
 
 from muster_cli import event_rows
-from muster_cli.client import Event
+from muster_cli.client import Client, Document, Event
+from muster_cli.event_rows import Names
 from muster_cli.failures import Exit, Failure
 from muster_cli.session import Session, connected, say, write_json_line
 from muster_cli.terminal import printable
 
 PATH = "/v1/events"
 PAUSE_MAX_S: Final = 30.0  # between attempts to connect again
+_PAGE: Final = 100  # events of one look for the newest
+_SEQ_MAX: Final = 2**53  # of every count on the wire
+_GROWTH: Final = 8  # of the distance between two looks: seven of them pass a million events
+_NAMED: Final = 500  # nodes that one call names: the most that a page has
 _WIDTHS: Final = (8, 24, 26, 32)  # columns of lines that come one by one: none can wait for the widest
 
 
 @click.command
 @click.option("--follow", "-f", is_flag=True, help="Go on until interrupted, over broken connections too.")
-@click.option("--after", type=click.IntRange(min=0), metavar="SEQ", help="Only events after this number.")
+@click.option(
+    "--after",
+    type=click.IntRange(min=0),
+    metavar="SEQ",
+    help="Only after this number; --follow: from now on if absent.",
+)
 @click.option("--pool", help="Only of this pool.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many, without --follow.")
 @connected
@@ -30,22 +41,26 @@ def events(session: Session, /, *, follow: bool, after: int | None, pool: str | 
         _follow(session, pool, after)
         return
     answer = session.client.get(PATH, {"after": after, "poolId": pool, "limit": limit})
-    session.show(answer, event_rows.events)
+    session.show(answer, partial(event_rows.events, names=_names(session)))
     if answer.document.get("nextCursor") and answer.document["items"]:
         say(f"There are more: --after {answer.document['items'][-1]['seq']}")
 
 
 def _follow(session: Session, pool: str | None, after: int | None) -> None:
-    seen = None if after is None else str(after)
-    if session.output in {"table", "wide"}:
-        click.echo(_line(("SEQ", "AT", "TYPE", "SUBJECT", "DETAILS")))
+    seen = str(_newest(session.client) if after is None else after)
+    names = _names(session)
     connected_once = False
     failures = count(1)
     while True:
         try:
             for event in session.client.stream(PATH, {"poolId": pool}, seen):
-                connected_once, failures, seen = True, count(1), event.seq
-                _show(session, event)
+                if event is None:
+                    if not connected_once and session.output in {"table", "wide"}:
+                        click.echo(_line(("SEQ", "AT", "TYPE", "SUBJECT", "DETAILS")))
+                    connected_once = True
+                else:
+                    failures, seen = count(1), event.seq
+                    _show(session, event, names)
         except Failure as failure:
             if failure.exit_code != Exit.UNREACHABLE or not connected_once:
                 raise
@@ -54,14 +69,44 @@ def _follow(session: Session, pool: str | None, after: int | None) -> None:
         session.clock.sleep(pause_s)
 
 
-def _show(session: Session, event: Event) -> None:
+def _newest(client: Client) -> int:
+    """Return the number of the newest event, 0 before the first.
+
+    Looks ever further ahead until nothing is there, then halves what is left: some twenty calls for a million events.
+    """
+    low, high, step = 0, _SEQ_MAX, 0
+    while low < high:
+        after = min(low + step, (low + high) // 2)
+        page: list[Document] = client.get(PATH, {"after": after, "limit": _PAGE}).document["items"]
+        if not page:
+            high = after
+            continue
+        low = int(page[-1]["seq"])
+        if len(page) < _PAGE:
+            return low
+        step = step * _GROWTH or _PAGE
+    return low
+
+
+def _names(session: Session) -> Names:
+    """Return the nodes' names by id: of a page of them, and none where the coordinator does not tell."""
+    if session.output not in {"table", "wide"}:
+        return {}
+    try:
+        nodes = session.client.get("/v1/nodes", {"limit": _NAMED}).document["items"]
+    except Failure:
+        return {}  # ids do as well
+    return {str(node["id"]): str(node["name"]) for node in nodes}
+
+
+def _show(session: Session, event: Event, names: Names) -> None:
     match session.output:
         case "json":
             write_json_line(event.document)
         case "name":
             click.echo(event.document["id"])
         case "table" | "wide":
-            click.echo(_line(event_rows.event_cells(event.document, None, exact=True)))
+            click.echo(_line(event_rows.event_cells(event.document, names, None, exact=True)))
 
 
 def _line(cells: tuple[object, ...]) -> str:

@@ -20,6 +20,7 @@ class Exit(IntEnum):
     NOT_ALLOWED = 5
     UNREACHABLE = 6
     TIMED_OUT = 124  # as timeout(1) does
+    INTERRUPTED = 130  # as a shell tells of Ctrl-C
 
 
 _ADVICE: Final = {

@@ -27,7 +27,7 @@ def cli() -> None:
     for (MUSTER_TENANT). NO_COLOR draws tables without colours.
 
     Ends with 0 ok, 1 error, 2 usage, 3 not found, 4 conflict or no capacity, 5 not allowed, 6 coordinator
-    unreachable, 124 waited too long.
+    unreachable, 124 waited too long, 130 interrupted.
     """
 
 

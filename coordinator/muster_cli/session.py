@@ -12,7 +12,7 @@ import click
 
 from muster_cli.client import Answer, Client, Document
 from muster_cli.clock import Clock, SystemClock
-from muster_cli.failures import Failure
+from muster_cli.failures import Exit, Failure
 from muster_cli.rows import Table
 
 Output = Literal["table", "wide", "json", "name"]
@@ -82,6 +82,8 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
         except Failure as failure:
             failure.show()
             ctx.exit(failure.exit_code)
+        except KeyboardInterrupt:
+            ctx.exit(Exit.INTERRUPTED)
 
     return with_session
 

@@ -9,6 +9,8 @@ from muster_cli.session import Session, say
 STATES: Final = ("pending", "placed", "binding", "active", "ending", "ended")
 """In the order in which a reservation goes through them; preempted work may go back to pending."""
 
+_GOES_ON: Final = "Next: nothing is lost, it goes on without you; muster get shows it."
+
 POLL_S: Final = 2.0  # a start is not waited for to the second, and many may wait
 
 
@@ -22,8 +24,8 @@ def wait_for(session: Session, answer: Answer, state: str, timeout_ms: int | Non
         timeout_ms: Milliseconds, or None to wait for ever.
 
     Returns:
-        The reservation as it is then, and why that is not what was waited for: the time is over (124), or it ended
-        before it came to `state` (1).
+        The reservation as it is then, and why that is not what was waited for: the time is over (124), somebody
+        pressed Ctrl-C (130), or it ended before it came to `state` (1).
     """
     path = f"/v1/reservations/{part(answer.document['id'])}"
     deadline_s = None if timeout_ms is None else session.clock.monotonic_s() + timeout_ms / 1000
@@ -39,7 +41,9 @@ def wait_for(session: Session, answer: Answer, state: str, timeout_ms: int | Non
             return answer, None
         left_s = POLL_S if deadline_s is None else deadline_s - session.clock.monotonic_s()
         if left_s <= 0:
-            advice = "Next: nothing is lost, it goes on without you; muster get shows it."
-            return answer, Failure(f"{item['id']} is still {seen}, not {state}", Exit.TIMED_OUT, (advice,))
-        session.clock.sleep(min(POLL_S, left_s))
-        answer = session.client.get(path)
+            return answer, Failure(f"{item['id']} is still {seen}, not {state}", Exit.TIMED_OUT, (_GOES_ON,))
+        try:
+            session.clock.sleep(min(POLL_S, left_s))
+            answer = session.client.get(path)
+        except KeyboardInterrupt:
+            return answer, Failure(f"Interrupted: {item['id']} is still {seen}", Exit.INTERRUPTED, (_GOES_ON,))

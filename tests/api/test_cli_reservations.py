@@ -339,8 +339,10 @@ async def test_a_reservation_that_can_never_fit_says_that_waiting_is_in_vain(coo
 
     assert (result.exit_code, result.stderr) == (
         0,
-        "Pending, and waiting will not help unless the pool changes: it can never fit in this pool.\n"
-        "Next: muster cancel rsv_2, then change --node-selector or --pool.\n",
+        """\
+Pending, and waiting will not help unless the pool changes: it can never fit in this pool.
+Next: muster cancel rsv_2, then change --node-selector or --pool.
+""",
     )
 
 
@@ -372,6 +374,22 @@ async def test_waiting_too_long_ends_with_124_and_still_tells_the_id(coordinator
 
     assert (result.exit_code, result.stdout) == (124, "rsv_1\n")
     assert coordinator.clock.slept == [2.0, 2.0, 1.0]
+
+
+async def test_interrupted_waiting_ends_with_130_and_says_that_the_reservation_goes_on(
+    coordinator: Coordinator,
+) -> None:
+    reserved(coordinator, pending(id="rsv_1"))
+    coordinator.clock.interrupts = 0
+
+    result = await coordinator.muster(*RESERVE, "--wait", "-o", "name")
+
+    assert (result.exit_code, result.stdout) == (130, "rsv_1\n")
+    assert result.stderr == (
+        "rsv_1 is pending.\n"
+        "Error: Interrupted: rsv_1 is still pending\n"
+        "Next: nothing is lost, it goes on without you; muster get shows it.\n"
+    )
 
 
 async def test_waiting_for_what_has_ended_is_an_error(coordinator: Coordinator) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,11 +22,14 @@ class StillClock:
 
     def __init__(self) -> None:
         self.slept: list[float] = []
+        self.interrupts: int | None = None  # the sleep in which somebody presses Ctrl-C, the first is 0
 
     def monotonic_s(self) -> float:
         return sum(self.slept)
 
     def sleep(self, seconds: float) -> None:
+        if len(self.slept) == self.interrupts:
+            raise KeyboardInterrupt
         self.slept.append(seconds)
 
 
@@ -47,6 +50,7 @@ class Coordinator:
     asked: list[Asked] = field(default_factory=list)
     clock: StillClock = field(default_factory=StillClock)
     _answers: dict[str, list[tuple[int, bytes, dict[str, str]]]] = field(default_factory=dict)
+    _pages: dict[str, Callable[[Mapping[str, str]], object]] = field(default_factory=dict)
 
     def answer(self, call: str, document: object, status: int = 200, headers: dict[str, str] | None = None) -> None:
         """Answer `GET /v1/x` with a document, or with bytes as they are."""
@@ -62,6 +66,10 @@ class Coordinator:
         problem = {"status": status, "code": code, "detail": detail, "errors": views, "requestId": "req-1"}
         self.answer(call, problem, status)
 
+    def page(self, call: str, find: Callable[[Mapping[str, str]], object]) -> None:
+        """Answer a call that has a limit with what `find` makes of its query."""
+        self._pages[call] = find
+
     async def muster(self, *args: str, **env: str) -> Result:
         """Run the command; what it prints is no terminal's."""
         runner = CliRunner(env={"MUSTER_URL": self.url, "MUSTER_TOKEN": None, "MUSTER_TENANT": None, **env})
@@ -73,7 +81,10 @@ class Coordinator:
         self.asked.append(
             Asked(f"{request.method} {request.path_qs}", json.loads(content or b"null"), dict(request.headers))
         )
-        answers = self._answers[f"{request.method} {request.path}"]
+        call = f"{request.method} {request.path}"
+        if call in self._pages and "limit" in request.query:
+            return web.json_response(self._pages[call](request.query))
+        answers = self._answers[call]
         status, body, headers = answers.pop(0) if len(answers) > 1 else answers[0]
         return web.Response(status=status, body=body, headers=headers)
 
