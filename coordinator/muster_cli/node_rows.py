@@ -13,7 +13,7 @@ def nodes(answer: Answer, *, wide: bool) -> list[Table]:
     """One row a node; in the wide form its holds are told one by one."""
 
     def row(item: Document) -> list[object]:
-        holds = [_hold(hold, wide=wide) for hold in item["holds"]]
+        holds = [_hold(hold, item, wide=wide) for hold in item["holds"]]
         counted = [f"{hold} x{count}" if count > 1 else hold for hold, count in Counter(holds).items()]
         report = moment(item.get("lastReport"), answer.now_ms, exact=wide)
         free = f"{item['gpusFree']}/{item['gpusTotal']}"
@@ -28,12 +28,32 @@ def nodes(answer: Answer, *, wide: bool) -> list[Table]:
 
 
 def node(answer: Answer, *, wide: bool) -> list[Table]:
-    """One node with its devices."""
+    """One node with its devices, what holds them, and its labels."""
+    item = answer.document
     gpus = [
-        (gpu["uuid"], gpu["model"], f"{gpu['memoryMib'] // 1024}GiB", gpu.get("island", 0), gpu["pci"], _seen(gpu))
-        for gpu in answer.document["gpus"]
+        (gpu["uuid"], gpu["model"], f"{gpu['memoryMib'] // 1024}GiB", gpu.get("island", 0), gpu["pci"], _gpu(gpu, item))
+        for gpu in item["gpus"]
     ]
-    return [*nodes(answer, wide=wide), table("DEVICE MODEL MEMORY ISLAND PCI STATE", gpus)]
+    holds = [
+        (
+            _cause(hold, item),
+            hold.get("device") or "the node",
+            moment(hold["sinceMs"], answer.now_ms, exact=wide),
+            hold["clearsBy"],
+            hold.get("message"),
+        )
+        for hold in item["holds"]
+    ]
+    operators = item["operatorLabels"]
+    labels = [
+        (key, value, "operator" if key in operators else "agent") for key, value in sorted(item["labels"].items())
+    ]
+    return [
+        *nodes(answer, wide=wide),
+        table("DEVICE MODEL MEMORY ISLAND PCI STATE", gpus),
+        table("HOLD ON SINCE CLEARS-BY MESSAGE", holds),
+        table("LABEL VALUE SET-BY", labels),
+    ]
 
 
 def _node_state(item: Document) -> str:
@@ -48,10 +68,25 @@ def _fabric(item: Document) -> str | None:
     return item["labels"].get(FABRIC_DOMAIN) or (f"({reason})" if reason else None)
 
 
-def _hold(hold: Document, *, wide: bool) -> str:
-    cause = hold["cause"] if hold.get("code") is None else f"{hold['cause']}:{hold['code']}"
+def _hold(hold: Document, item: Document, *, wide: bool) -> str:
+    cause = _cause(hold, item)
     return f"{cause} on {hold['device']}" if wide and hold.get("device") else cause
 
 
-def _seen(gpu: Document) -> str:
-    return "present" if gpu.get("seen", True) else "lost"
+def _cause(hold: Document, item: Document) -> str:
+    """Write `xid:79`; of NVML the state that the agent reports, for its code says nothing to people."""
+    cause = str(hold["cause"])
+    detail: object = hold.get("code")
+    if cause == "nvmlDown":
+        nvml: object = (item.get("monitoring") or {}).get("nvml")
+        detail = None if nvml == "ok" else nvml
+    return cause if detail is None else f"{cause}:{detail}"
+
+
+def _gpu(gpu: Document, item: Document) -> str:
+    """Say whether a GPU is there, and what holds it: its own holds and those of the whole node."""
+    if not gpu.get("seen", True):
+        return "lost"
+    holds = [hold for hold in item["holds"] if hold.get("device") in {None, gpu["uuid"]}]
+    causes = dict.fromkeys(_cause(hold, item) for hold in holds)
+    return f"held {','.join(causes)}" if causes else "present"

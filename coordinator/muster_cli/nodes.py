@@ -4,6 +4,7 @@ import click
 
 from muster_cli import node_rows
 from muster_cli.client import Answer, part
+from muster_cli.failures import Failure
 from muster_cli.groups import NounGroup
 from muster_cli.inputs import pair, pairs
 from muster_cli.session import Session, confirm, confirmed, connected, say
@@ -114,10 +115,21 @@ def _path(node: str) -> str:
 
 
 def _order(session: Session, names: tuple[str, ...], verb: str, reason: str | None) -> None:
+    """Give each node an order; one that is refused does not keep the others, and what was done is told."""
     body = {} if reason is None else {"reason": reason}
-    answers = [session.client.send("POST", f"{_path(name)}/{verb}", body=body) for name in names]
+    answers: dict[str, Answer] = {}
+    failure: Failure | None = None
+    for name in names:
+        try:
+            answers[name] = session.client.send("POST", f"{_path(name)}/{verb}", body=body)
+        except Failure as refusal:
+            refusal.show()
+            failure = failure or refusal
     done = {"cordon": "Cordoned", "uncordon": "Uncordoned", "drain": "Draining", "fence": "Fenced"}[verb]
-    _tell(session, answers, f"{done} {', '.join(names)}.")
+    if answers:
+        _tell(session, list(answers.values()), f"{done} {', '.join(answers)}.")
+    if failure is not None:
+        click.get_current_context().exit(failure.exit_code)
 
 
 def _tell(session: Session, answers: list[Answer], sentence: str) -> None:

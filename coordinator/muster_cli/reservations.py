@@ -1,6 +1,6 @@
 """Commands of tenants: reserve, preview, get, list, cancel, release."""
 
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -15,6 +15,8 @@ from muster_cli.waiting import STATES, wait_for
 from muster_shared.time import parse_duration
 
 PATH = "/v1/reservations"
+
+_LIVE: Final = ",".join(state for state in STATES if state != "ended")
 
 
 @click.command
@@ -84,11 +86,24 @@ def get(session: Session, /, reservation: str) -> None:
 @click.option("--tenant", envvar="MUSTER_TENANT", show_envvar=True, help="Only of this tenant.")
 @click.option("--pool", help="Only in this pool.")
 @click.option("--state", type=click.Choice(STATES), help="Only in this state.")
+@click.option("--all", "everything", is_flag=True, help="Those that have ended too.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many; all when absent.")
 @connected
-def list_(session: Session, /, tenant: str | None, pool: str | None, state: str | None, limit: int | None) -> None:
-    """List reservations. REASON tells why one is not running."""
-    query = {"tenantId": tenant, "poolId": pool, "state": state}
+def list_(
+    session: Session,
+    /,
+    tenant: str | None,
+    pool: str | None,
+    state: str | None,
+    limit: int | None,
+    *,
+    everything: bool,
+) -> None:
+    """List reservations that have not ended. REASON tells why one is not running."""
+    if everything and state is not None:
+        raise click.UsageError("Only one of --all and --state.")
+    states = None if everything else state or _LIVE
+    query = {"tenantId": tenant, "poolId": pool, "state": states}
     session.show(session.client.pages(PATH, query, limit), rows.reservations)
 
 

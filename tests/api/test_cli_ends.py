@@ -133,6 +133,7 @@ MISUSES = {
     "no host": ("list", "--coordinator", "http://"),
     "port of letters": ("list", "--coordinator", "http://localhost:port"),
     "unclosed bracket": ("list", "--coordinator", "http://[::1"),
+    "all of one state": ("list", "--all", "--state", "active"),
     "limit of a stream": ("events", "--follow", "--limit", "5"),
     "misspelt verb": ("nodes", "crodon", "gpu-01"),
     "many without a yes": ("release", "rsv_1", "rsv_2"),

@@ -54,18 +54,51 @@ async def test_the_wide_form_names_held_devices_ids_and_labels(coordinator: Coor
     )
 
 
-async def test_a_node_is_shown_with_its_devices(coordinator: Coordinator) -> None:
+async def test_a_node_is_shown_with_its_devices_what_holds_them_and_its_labels(coordinator: Coordinator) -> None:
     gone = {**node()["gpus"][0], "uuid": "GPU-0002", "seen": False, "island": 1}
-    coordinator.answer("GET /v1/nodes/gpu 01/x", node(gpus=[*node()["gpus"], gone]))
+    sound = {**node()["gpus"][0], "uuid": "GPU-0003"}
+    held = {**XID, "message": "fell off the bus"}
+    coordinator.answer("GET /v1/nodes/gpu 01/x", node(gpus=[*node()["gpus"], gone, sound], holds=[held]))
 
     result = await coordinator.muster("nodes", "get", "gpu 01/x")
 
     assert coordinator.asked[0].call == "GET /v1/nodes/gpu%2001%2Fx"
     assert result.stdout.partition("\n\n")[2] == (
         "DEVICE    MODEL        MEMORY  ISLAND  PCI         STATE\n"
-        "GPU-0001  NVIDIA H100  80GiB   0       0000:0f:00  present\n"
+        "GPU-0001  NVIDIA H100  80GiB   0       0000:0f:00  held xid:79\n"
         "GPU-0002  NVIDIA H100  80GiB   1       0000:0f:00  lost\n"
+        "GPU-0003  NVIDIA H100  80GiB   0       0000:0f:00  present\n"
+        "\n"
+        "HOLD    ON        SINCE  CLEARS-BY           MESSAGE\n"
+        "xid:79  GPU-0001  now    nodeRebootVerified  fell off the bus\n"
+        "\n"
+        "LABEL          VALUE   SET-BY\n"
+        "fabric.domain  f00d.1  agent\n"
+        "rack           r7      operator\n"
     )
+
+
+NVML = {"cause": "nvmlDown", "code": 12, "sinceMs": NOW_MS, "clearsBy": "nvmlOk"}
+
+
+@pytest.mark.parametrize(
+    ("monitoring", "cause"),
+    [
+        ({"nvml": "libraryMissing", "events": "down", "kernelLog": "ok"}, "nvmlDown:libraryMissing"),
+        ({"nvml": "ok", "events": "ok", "kernelLog": "ok"}, "nvmlDown"),
+        (None, "nvmlDown"),
+    ],
+)
+async def test_a_silent_nvml_is_told_in_words_and_holds_every_gpu(
+    coordinator: Coordinator, monitoring: object, cause: str
+) -> None:
+    coordinator.answer("GET /v1/nodes/gpu-01", node(holds=[NVML], monitoring=monitoring))
+
+    nodes, devices, holds, _ = (await coordinator.muster("nodes", "get", "gpu-01")).stdout.split("\n\n")
+
+    assert nodes.splitlines()[1].split()[4] == cause
+    assert devices.endswith(f"held {cause}")
+    assert holds.splitlines()[1].startswith(f"{cause}  the node ")
 
 
 async def test_nodes_are_named_by_their_names(coordinator: Coordinator) -> None:
@@ -86,6 +119,27 @@ async def test_an_operators_order_carries_its_reason(coordinator: Coordinator, v
     assert (result.exit_code, result.stderr) == (0, f"{said}\n")
     assert coordinator.asked[0].body == {"reason": "rack move"}
     decode(bodies.Reason, json.dumps(coordinator.asked[0].body))
+
+
+async def test_one_refused_node_does_not_keep_the_others_and_what_was_done_is_told(coordinator: Coordinator) -> None:
+    coordinator.answer("POST /v1/nodes/gpu-01/uncordon", node())
+    coordinator.refuse("POST /v1/nodes/nope/uncordon", 404, "NOT_FOUND", "there is no node 'nope'")
+    coordinator.answer("POST /v1/nodes/gpu-02/uncordon", node(name="gpu-02"))
+
+    result = await coordinator.muster("nodes", "uncordon", "gpu-01", "nope", "gpu-02", "-o", "name")
+
+    assert (result.exit_code, result.stdout) == (3, "gpu-01\ngpu-02\n")
+    assert result.stderr.startswith("Error: NOT_FOUND: there is no node 'nope'\n")
+    assert result.stderr.endswith("\nUncordoned gpu-01, gpu-02.\n")
+
+
+async def test_where_every_node_is_refused_nothing_is_said_to_be_done(coordinator: Coordinator) -> None:
+    coordinator.refuse("POST /v1/nodes/nope/drain", 404, "NOT_FOUND", "there is no node 'nope'")
+
+    result = await coordinator.muster("nodes", "drain", "nope")
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "Draining" not in result.stderr
 
 
 @pytest.mark.parametrize(

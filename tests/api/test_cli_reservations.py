@@ -158,7 +158,7 @@ async def test_a_limited_list_is_one_page_with_its_cursor(coordinator: Coordinat
     page = {"items": [reservation()], "nextCursor": "c1"}
     coordinator.answer("GET /v1/reservations", page)
 
-    result = await coordinator.muster("list", "-o", "json", "--limit", "1")
+    result = await coordinator.muster("list", "-o", "json", "--all", "--limit", "1")
 
     assert json.loads(result.stdout) == page
     assert [asked.call for asked in coordinator.asked] == ["GET /v1/reservations?limit=1"]
@@ -244,6 +244,19 @@ async def test_a_window_that_does_not_come_true_is_not_shown(
 
     begin, end, after = (header.index(word) for word in ("START", "END", "REASON"))
     assert [row[begin:end].strip(), row[end:after].strip()] == window
+
+
+async def test_what_has_ended_is_listed_only_when_asked_for(coordinator: Coordinator) -> None:
+    coordinator.answer("GET /v1/reservations", {"items": []})
+
+    for flags in ((), ("--all",), ("--state", "ended")):
+        await coordinator.muster("list", *flags)
+
+    assert [asked.call.partition("?")[2] for asked in coordinator.asked] == [
+        "state=pending%2Cplaced%2Cbinding%2Cactive%2Cending",
+        "",
+        "state=ended",
+    ]
 
 
 async def test_an_empty_list_prints_nothing_that_a_program_could_take_for_a_row(coordinator: Coordinator) -> None:
