@@ -1,4 +1,8 @@
-"""The simulation finds what is planted: each bug takes one guard of the product away, for one run."""
+"""The simulation finds what is planted: each bug takes one guard of the product away, for one run.
+
+Bugs that need a rarer meeting of faults than a few seeds bring about are proven by script: a release believed too soon
+in `tests/service/test_fences.py`, an old reply obeyed in `tests/agent/test_machine_fences.py`.
+"""
 
 # A bug is planted where a guard is, and guards are private.
 # ruff: noqa: SLF001
@@ -11,8 +15,6 @@ import pytest
 from sqlalchemy import Connection
 
 from muster_agent.core import machine
-from muster_agent.core.desired import Order
-from muster_agent.core.records import Record
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.advance import next_step
 from muster_coordinator.core.lifecycle.model import Activate
@@ -26,7 +28,7 @@ from tests.support import sim_coordinator
 from tests.support.sim_world import simulated
 
 MINUTES = 3
-SEEDS = range(1, 16)
+SEEDS = range(1, 7)
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -39,29 +41,6 @@ def active_when_any_member_is_bound(patch: pytest.MonkeyPatch) -> None:
         return next_step(reservation, *rest)
 
     patch.setattr(advance, "next_step", hasty)
-
-
-def released_by_the_revision_alone(patch: pytest.MonkeyPatch) -> None:
-    honest = report._heard_of
-
-    def hasty(allocation: Any, status: Any, sent: Any, rev: int, **more: Any) -> dict[str, Any]:
-        dropped_rev = allocation["dropped_rev"]
-        if allocation["bind_state"] == BindState.UNBINDING and dropped_rev and sent.applied_rev >= dropped_rev:
-            return {"bind_state": BindState.RELEASED}
-        return honest(allocation, status, sent, rev, **more)
-
-    patch.setattr(report, "_heard_of", hasty)
-
-
-def released_by_its_absence_alone(patch: pytest.MonkeyPatch) -> None:
-    honest = report._heard_of
-
-    def hasty(allocation: Any, status: Any, sent: Any, rev: int, **more: Any) -> dict[str, Any]:
-        if allocation["bind_state"] == BindState.UNBINDING and status is None:
-            return {"bind_state": BindState.RELEASED}
-        return honest(allocation, status, sent, rev, **more)
-
-    patch.setattr(report, "_heard_of", hasty)
 
 
 def freed_without_waiting_for_the_unbind(patch: pytest.MonkeyPatch) -> None:
@@ -124,17 +103,6 @@ def only_the_first_member_freed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commit, "leave", half)
 
 
-def older_replies_obeyed_and_tombstones_ignored(patch: pytest.MonkeyPatch) -> None:
-    """Either alone is masked by the other."""
-    honest = machine.due
-
-    def hasty(order: Order, old: Record | None, boot_ms: int) -> bool:
-        return honest(order, None if old is not None and old.state == "released" else old, boot_ms)
-
-    patch.setattr(machine, "refusal", lambda *_: None)
-    patch.setattr(machine, "due", hasty)
-
-
 def bound_for_ever_without_a_coordinator(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(machine, "_end_boot_ms", lambda *_: 1 << 60)
 
@@ -165,8 +133,6 @@ def ended_a_minute_late(patch: pytest.MonkeyPatch) -> None:
 
 PLANTS: dict[Plant, tuple[str, int]] = {
     active_when_any_member_is_bound: ("I04", 1),
-    released_by_the_revision_alone: ("I09", 7),
-    released_by_its_absence_alone: ("I09", 14),
     freed_without_waiting_for_the_unbind: ("I09", 1),
     booked_without_looking_again: ("I01", 4),
     led_without_looking_at_the_epoch: ("I31", 1),
@@ -174,7 +140,6 @@ PLANTS: dict[Plant, tuple[str, int]] = {
     active_without_an_event: ("I28", 1),
     older_reports_taken: ("I33", 1),
     only_the_first_member_freed: ("I03", 1),
-    older_replies_obeyed_and_tombstones_ignored: ("I09", 1),
     bound_for_ever_without_a_coordinator: ("I08", 1),
     keys_not_looked_up: ("UNIQUE", 1),  # the database's own constraint stops it, and a task fails
     grants_told_and_not_stored: ("I08", 1),
