@@ -1,7 +1,7 @@
 """The simulation finds what is planted: each bug takes one guard of the product away, for one run.
 
 Bugs that need a rarer meeting of faults than a few seeds bring about are proven by script: a release believed too soon
-in `tests/service/test_fences.py`, an old reply obeyed in `tests/agent/test_machine_fences.py`.
+in `tests/service/test_fences.py`, an old reply obeyed in `tests/agent/test_desired.py`.
 """
 
 # A bug is planted where a guard is, and guards are private.
