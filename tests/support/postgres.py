@@ -59,10 +59,10 @@ class Cluster:
         """Drop a database, with whoever is still connected to it."""
         self.run(f'DROP DATABASE IF EXISTS "{database}" WITH (FORCE)')
 
-    def run(self, sql: str) -> Any:  # noqa: ANN401 - any SQL value
+    def run(self, sql: str) -> Any:
         """Run one statement outside a transaction; return the first value of its first row."""
 
-        async def fetch() -> Any:  # noqa: ANN401 - any SQL value
+        async def fetch() -> Any:
             connection = await asyncpg.connect(self.dsn)
             try:
                 return await connection.fetchval(sql)
