@@ -6,6 +6,7 @@ from typing import Final
 
 import click
 
+from muster_cli.flags import flag_of, in_words
 from muster_cli.terminal import printable
 from muster_shared.errors import Code
 
@@ -37,6 +38,8 @@ _ADVICE: Final = {
     Code.UNAVAILABLE: (Exit.UNREACHABLE, "Try again in a moment."),
 }
 
+_NAMES_A_COMMAND: Final = "`muster "
+
 
 class Failure(Exception):  # noqa: N818 - a refusal is no error of the program
     """Ends the command: a sentence, what may be done about it, and the exit code."""
@@ -63,10 +66,12 @@ def refused(code: Code, detail: str, errors: Sequence[tuple[str, str]], request_
         request_id: Under which the coordinator's log has the request.
     """
     exit_code, advice = _ADVICE[code]
-    told_already = len(errors) == 1 and errors[0][1] in detail
-    fields = [] if told_already else [f"  {path}: {message}" for path, message in errors]
+    worded = {f"{path}: {message}": f"{flag_of(path)}: {in_words(message)}" for path, message in errors}
+    told = worded.pop(detail, detail)
+    fields = [] if code is Code.NOT_FOUND else [f"  {text}" for text in worded.values()]  # it names what is missing
+    next_step = [] if code is Code.NOT_FOUND and _NAMES_A_COMMAND in detail else [f"Next: {advice}"]
     named = [f"Request id: {request_id}"] if request_id else []
-    return Failure(f"{code}: {detail}", exit_code, (*fields, f"Next: {advice}", *named))
+    return Failure(f"{code}: {told}", exit_code, (*fields, *next_step, *named))
 
 
 def unreachable(url: str, why: object) -> Failure:

@@ -1,6 +1,7 @@
 """How commands are found: by name, loaded when asked for, and `list` where a noun stands alone."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -25,6 +26,17 @@ class LazyGroup(click.Group):
         module, _, name = self._places.get(cmd_name, "").partition(":")
         command = getattr(import_module(module), name) if module else None
         return command if isinstance(command, click.Command) else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is asked for, or name those that are spelt alike."""
+        asked = args[0]
+        if asked not in self._places and not asked.startswith("-"):
+            alike = " or ".join(get_close_matches(asked, self._places))
+            hint = f" Did you mean {alike}?" if alike else ""
+            ctx.fail(f"No such command {asked!r}.{hint}")
+        return super().resolve_command(ctx, args)
 
 
 class NounGroup(click.Group):

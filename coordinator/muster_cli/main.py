@@ -20,6 +20,7 @@ _PLACES = {
 
 
 @click.group(cls=LazyGroup, places=_PLACES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="gpu-muster", message="%(version)s")
 def cli() -> None:
     """Reserve GPUs and look after them.
 

@@ -78,8 +78,8 @@ def _cause(hold: Document, item: Document) -> str:
     cause = str(hold["cause"])
     detail: object = hold.get("code")
     if cause == "nvmlDown":
-        nvml: object = (item.get("monitoring") or {}).get("nvml")
-        detail = None if nvml == "ok" else nvml
+        monitoring: Document = item.get("monitoring") or {}
+        detail = None if monitoring.get("nvml") == "ok" else monitoring.get("nvml")
     return cause if detail is None else f"{cause}:{detail}"
 
 

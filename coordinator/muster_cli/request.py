@@ -39,7 +39,9 @@ def body_of(flags: Mapping[str, Any]) -> dict[str, object]:
     Raises:
         click.UsageError: Not exactly one of --for and --until, or a key given twice.
     """
-    if (flags["duration"] is None) == (flags["until"] is None):
+    if flags["duration"] is not None and flags["until"] is not None:
+        raise click.UsageError("Give only one of --for and --until.")
+    if flags["duration"] is None and flags["until"] is None:
         raise click.UsageError("Give one of --for and --until.")
     device = {
         "class": "gpu",

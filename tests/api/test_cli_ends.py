@@ -1,17 +1,22 @@
 """How `muster` ends: exit codes, what an error tells, and what never happens (a traceback)."""
 
+import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from importlib.metadata import version
 from pathlib import Path
 
+import click
 import pytest
 import pytest_asyncio
 
 from muster_cli.failures import refused
-from muster_shared.errors import Code
+from muster_cli.main import cli
+from muster_coordinator.service import bodies
+from muster_shared.codec import decode
+from muster_shared.errors import Code, Problem
 from tests.support.canned import Coordinator, coordinator_running, reservation
 
 GET = "GET /v1/reservations/rsv_1"
@@ -58,12 +63,89 @@ async def test_an_error_tells_its_code_the_fields_what_to_do_and_the_request_id(
     result = await coordinator.muster("reserve", "--tenant", "a", "--gpus", "1", "--gang", "9999", "--for", "1h")
 
     assert result.stderr == (
-        "Error: INVALID_INPUT: gang.size: Input should be at most 4096\n"
-        "  gang.size: Input should be at most 4096\n"
+        "Error: INVALID_INPUT: --gang: Input should be at most 4096\n"
         "  name: too long\n"
         "Next: Correct what is named above; --help tells what each flag takes.\n"
         "Request id: req-1\n"
     )
+
+
+WRONG_IN_EVERY_FIELD = {
+    "tenantId": "a b",
+    "poolId": "x" * 300,
+    "devices": [{"count": 65, "topology": "ring", "model": "x" * 300, "memoryGib": 0}],
+    "gang": {"size": 5000, "topologyKey": "-"},
+    "start": -1,
+    "duration": "",
+    "end": -1,
+    "latestStart": -1,
+    "nodeSelector": {"rack": "?"},
+    "idempotencyKey": "a b",
+}
+
+
+async def test_a_wrong_request_is_told_in_flags_and_without_patterns(coordinator: Coordinator) -> None:
+    with pytest.raises(Problem) as refusal:
+        decode(bodies.ReservationRequest, json.dumps(WRONG_IN_EVERY_FIELD))
+    errors = tuple((error.path, error.message) for error in refusal.value.errors)
+    coordinator.refuse("POST /v1/reservations", 400, "INVALID_INPUT", refusal.value.detail, errors)
+
+    result = await coordinator.muster("reserve", "--tenant", "a b", "--gpus", "1", "--for", "1h")
+
+    flags = [
+        line.removeprefix("Error: INVALID_INPUT:").strip().partition(":")[0] for line in result.stderr.splitlines()
+    ]
+    assert list(dict.fromkeys(flags))[:-2] == [
+        *("--tenant", "--pool", "--gpus", "--topology", "--model", "--memory-gib", "--gang", "--same"),
+        *("--start", "--for", "--until", "--latest-start", "--node-selector rack", "--key"),
+    ]
+    assert "pattern" not in result.stderr
+    assert result.stderr.startswith(
+        "Error: INVALID_INPUT: --tenant: takes 1 to 63 letters, digits and . _ / - ; the first a letter or digit\n"
+    )
+
+
+async def test_what_is_not_found_is_said_once(coordinator: Coordinator) -> None:
+    detail = "there is no pool 'x'; `muster pools` lists them"
+    coordinator.refuse("GET /v1/reservations", 404, "NOT_FOUND", detail, (("poolId", "unknown"),))
+
+    result = await coordinator.muster("list", "--pool", "x")
+
+    assert result.stderr == f"Error: NOT_FOUND: {detail}\nRequest id: req-1\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        (("reserv",), "No such command 'reserv'. Did you mean reserve or release?"),
+        (("qqq",), "No such command 'qqq'."),
+        (("reserve", "--tenant", "a", "--gpus", "1"), "Give one of --for and --until."),
+        (
+            ("reserve", "--tenant", "a", "--gpus", "1", "--for", "1h", "--until", "+2h"),
+            "Give only one of --for and --until.",
+        ),
+    ],
+)
+async def test_a_misuse_says_what_was_meant(coordinator: Coordinator, args: tuple[str, ...], sentence: str) -> None:
+    assert (await coordinator.muster(*args)).stderr.splitlines()[-1] == f"Error: {sentence}"
+
+
+def commands(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
+    ctx = click.Context(group)
+    yield path
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        if isinstance(command, click.Group):
+            yield from commands(command, *path, name)
+        else:
+            yield (*path, name)
+
+
+@pytest.mark.parametrize("path", list(commands(cli)), ids=" ".join)
+async def test_every_command_tells_about_itself_with_h(coordinator: Coordinator, path: tuple[str, ...]) -> None:
+    result = await coordinator.muster(*path, "-h")
+
+    assert (result.exit_code, result.stdout.partition("[OPTIONS]")[0]) == (0, f"Usage: {' '.join(('muster', *path))} ")
 
 
 async def test_a_refusal_by_something_on_the_way_is_told_by_its_status(coordinator: Coordinator) -> None:
@@ -170,7 +252,8 @@ async def test_help_and_completion_need_no_coordinator(coordinator: Coordinator)
     assert (await coordinator.muster("--help")).exit_code == 0
     for shell in ("bash", "zsh", "fish"):
         assert "_MUSTER_COMPLETE" in (await coordinator.muster("completion", shell)).stdout
-    assert (await coordinator.muster("version")).stdout == f"{version('gpu-muster')}\n"
+    for asked in ("version", "--version"):
+        assert (await coordinator.muster(asked)).stdout == f"{version('gpu-muster')}\n"
     assert coordinator.asked == []
 
 

@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from muster_cli.drawing import drawn
+from muster_cli.rows import table
 from muster_coordinator.service import bodies
 from muster_shared.codec import decode
 from tests.support.canned import NOW_MS, Coordinator, coordinator_running, node, pool
@@ -99,6 +101,20 @@ async def test_a_silent_nvml_is_told_in_words_and_holds_every_gpu(
     assert nodes.splitlines()[1].split()[4] == cause
     assert devices.endswith(f"held {cause}")
     assert holds.splitlines()[1].startswith(f"{cause}  the node ")
+
+
+def test_on_a_narrow_terminal_prose_is_folded_and_an_id_never(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "40")
+    long_id, why = "rsv_" + "x" * 60, "no gang of two nodes fits in one fabric"
+
+    lines = drawn(table("ID STATE REASON", [(long_id, "pending", why)])).splitlines()
+
+    text = " ".join(lines).replace("\x1b[1m", "").replace("\x1b[0m", "")
+    assert len(lines) == 3
+    assert f"{long_id}  pending" in text
+    assert " ".join(text.split()).endswith("no gang of two nodes fits in one fabric")
 
 
 async def test_nodes_are_named_by_their_names(coordinator: Coordinator) -> None:
