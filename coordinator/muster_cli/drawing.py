@@ -26,7 +26,7 @@ _STYLES: Final = {
 
 _PROSE: Final = frozenset({"REASON", "DETAILS", "HOLDS", "LABELS", "NODES", "DEVICES", "MESSAGE", "HELD"})
 _PROSE_COLUMNS: Final = 24  # narrower than this, prose is harder to read than a line that the terminal breaks
-_GAP: Final = 2
+_GAP: Final = 2  # spaces: one is not seen as a gap between words
 
 
 def drawn(table: Table) -> str:
