@@ -6,6 +6,7 @@ from sqlalchemy import Connection
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.model import IllegalMoveError
 from muster_coordinator.service import sweep
+from muster_coordinator.service.advance import advance
 from tests.support.service_world import HOUR, MINUTE, World, asks
 
 
@@ -15,12 +16,11 @@ async def test_a_bug_that_one_reservation_meets_does_not_stop_the_starts_of_othe
     await world.join_all("a1 a2")
     poison = await world.reserve(asks(start="+1h"))
     sound = await world.reserve(asks(start="+1h"))
-    real = sweep.advance
 
     def poisoned(connection: Connection, at: Moment, reservation_id: str) -> bool:
         if reservation_id == poison.id:
             raise IllegalMoveError("planted")
-        return real(connection, at, reservation_id)
+        return advance(connection, at, reservation_id)
 
     monkeypatch.setattr(sweep, "advance", poisoned)
     await world.wait(HOUR)
