@@ -2,7 +2,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from dataclasses import replace
-from multiprocessing.synchronize import Event
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -159,25 +159,28 @@ def test_what_a_crash_left_half_written_is_cleared_away(journal: Journal, tmp_pa
     opened.close()
 
 
-def hold_lock(folder: Path, ready: Event, done: Event) -> None:
+def hold_lock(folder: Path, ready: Connection) -> None:
     held = Journal.open(folder)
-    ready.set()
-    done.wait(30)
+    ready.send(True)
+    ready.recv()  # until it is killed
     held.close()
 
 
 def test_f24_a_second_agent_on_one_folder_is_refused_by_name_until_the_first_is_gone(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
-    ready, done = context.Event(), context.Event()
-    other = context.Process(target=hold_lock, args=(tmp_path, ready, done))
+    # A pipe, since a lock shared with a process that is killed may stay locked for ever.
+    ours, theirs = context.Pipe()
+    other = context.Process(target=hold_lock, args=(tmp_path, theirs))
     other.start()
     try:
-        assert ready.wait(30)
+        assert ours.poll(30)
         with pytest.raises(AlreadyRunningError, match=rf"pid {other.pid}\b.*state_dir"):
             Journal.open(tmp_path)
         other.kill()  # a dead process holds no lock
         other.join(30)
         Journal.open(tmp_path).close()
     finally:
-        done.set()
+        other.kill()
         other.join(30)
+        ours.close()
+        theirs.close()
