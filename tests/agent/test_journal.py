@@ -161,7 +161,7 @@ def test_what_a_crash_left_half_written_is_cleared_away(journal: Journal, tmp_pa
 
 def hold_lock(folder: Path, ready: Connection) -> None:
     held = Journal.open(folder)
-    ready.send(True)
+    ready.send("held")
     ready.recv()  # until it is killed
     held.close()
 
