@@ -20,7 +20,7 @@ from tests.support.service_world import MINUTE, SECOND, World, asks, world_on
 R = TypeVar("R")
 
 NODES = {"a1": "fabric-a.1", "a2": "fabric-a.1", "b1": "fabric-b.1", "b2": "fabric-b.1"}
-EXAMPLES = {"sqlite": 20, "postgresql": 4}  # histories; the simulation runs the long ones
+EXAMPLES = {"sqlite": 12, "postgresql": 4}  # histories; the simulation runs the long ones
 STEPS = 50  # enough for a gang to be asked for, bound, disturbed and ended
 
 nodes = st.sampled_from(sorted(NODES))

@@ -312,9 +312,7 @@ async def test_silence_never_touches_what_is_active_and_heals_without_an_order(w
     await world.settle()
 
     assert (node.told, world.agents["a3"].told) == (told, [])
-    assert await world.story(gang.id) == [
-        "created", "placed", "binding", "active", "degraded", "recovered",
-    ]  # fmt: skip
+    assert await world.story(gang.id) == ["created", "placed", "binding", "active"]
 
 
 async def test_an_active_gang_is_not_moved_when_its_node_restarts_but_said_to_be_degraded(world: World) -> None:
