@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -19,7 +20,7 @@ from muster_agent.clock import Clock, SystemClock
 from muster_agent.config import Config, ConfigError
 from muster_agent.core import machine
 from muster_agent.core.readings import HostReading
-from muster_agent.drivers.bind import BindDriver
+from muster_agent.drivers.bind import BindDriver, BindError
 from muster_agent.drivers.bind.cdi import Cdi
 from muster_agent.drivers.bind.envfile import EnvFile
 from muster_agent.drivers.fake import FakeGpus
@@ -117,13 +118,16 @@ async def serve(
     kernel_log = KernelLogReader(config.kernel_log, clock, any_facility=config.kernel_log_any_facility)
     records, fence = journal.records(), journal.fence()
     complete = not any(bad.binding for bad in journal.bad())
+    drivers = _bind_drivers(config)
+    if complete:  # else the missing record may be one that is only set aside: nothing is taken away blindly
+        _sweep(drivers, records)
     senses = Senses(host, journal, clock)
     agent = Agent(
         machine.awake(host.boot_id, records, fence, complete=complete),
         gpus=gpus,
         kernel_log=kernel_log,
         senses=senses,
-        hands=Hands(journal, _bind_drivers(config), clock),
+        hands=Hands(journal, drivers, clock),
         reporter=Reporter(senses, clock, VERSION),
         notifier=notifier,
         clock=clock,
@@ -179,6 +183,15 @@ def _gpus(config: Config, clock: Clock) -> GpuDriver:
         assert config.fake_events
         return FakeGpus(config.fake_state, config.fake_events, clock)
     return NvmlProcess(clock, config.nvml_library_dir)
+
+
+def _sweep(drivers: Iterable[BindDriver], records: Collection[str]) -> None:
+    for driver in drivers:
+        try:
+            for allocation_id in driver.sweep(records):
+                _log.warning("artefact without a record removed", allocation=allocation_id)
+        except BindError as error:
+            _log.error("artefact without a record stays", trouble=str(error))
 
 
 def _bind_drivers(config: Config) -> tuple[BindDriver, ...]:

@@ -191,3 +191,21 @@ def test_an_environment_file_is_plain_enough_for_shells_systemd_and_podman(host:
         "MUSTER_RESERVATION=rsv_a\n"
         "MUSTER_TENANT=acme\n"
     )
+
+
+def test_what_no_record_asks_for_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    """A record that was lost, or set aside by an operator, must not leave its devices open."""
+    for name in ("cdi/muster-alloc_lost.json", "cdi/muster-alloc_kept.json", "cdi/nvidia.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    (tmp_path / "run" / "reservations").mkdir(parents=True)
+    (tmp_path / "run" / "reservations" / "alloc_lost.env").write_text("")
+
+    assert Cdi(tmp_path / "cdi").sweep({"alloc_kept"}) == ["alloc_lost"]
+    assert EnvFile(tmp_path / "run").sweep({"alloc_kept"}) == ["alloc_lost"]
+    left = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    assert left == ["muster-alloc_kept.json", "nvidia.json"]
+
+
+def test_a_node_that_never_bound_has_nothing_to_sweep(tmp_path: Path) -> None:
+    assert Cdi(tmp_path / "cdi").sweep(()) == []

@@ -5,8 +5,10 @@ from sqlalchemy import Connection
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.model import IllegalMoveError
-from muster_coordinator.service import sweep
+from muster_coordinator.service import join, sweep
 from muster_coordinator.service.advance import advance
+from muster_shared.errors import Code, Problem
+from muster_shared.wire import Registration
 from tests.support.service_world import HOUR, MINUTE, World, asks
 
 
@@ -41,3 +43,14 @@ async def test_a_gang_does_not_wait_for_the_atoms_that_its_own_dropped_member_st
 
     assert await world.state(gang.id) == "active"
     assert other.told
+
+
+async def test_a_clone_that_shows_no_gpu_does_not_take_over_a_node_that_reports(world: World) -> None:
+    """Its driver may not be up yet: while the known host is heard from, the newcomer waits."""
+    await world.join("a1")
+    clone = Registration(name="a1", machine_id="machine-a1", agent_version="1")
+
+    with pytest.raises(Problem) as refusal:
+        await world.coordinator.write(join.register, clone, "token-of-the-clone-0001")
+
+    assert refusal.value.code is Code.CONFLICT

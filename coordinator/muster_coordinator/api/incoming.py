@@ -144,8 +144,8 @@ async def _read_limited(request: web.Request, bytes_max: int) -> bytes:
             body += chunk
             if len(body) > bytes_max:
                 raise too_large
-    except web.RequestPayloadError:
-        raise invalid("", "the body is not framed as its headers say") from None
+    except (web.RequestPayloadError, ConnectionResetError):
+        raise invalid("", "the body is not framed as its headers say, or was not sent to its end") from None
     return bytes(body)
 
 

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Final, Literal
 
 from muster_shared.devices import DeviceClass, Topology
-from muster_shared.time import Window
+from muster_shared.time import MS_MAX, Window
 
 Intent = Literal["schedulable", "cordoned", "draining"]
 
@@ -49,8 +49,9 @@ def policy_faults(values: Mapping[str, object]) -> dict[str, str]:
     faults = {name: f"no such value; there are {', '.join(known)}" for name in values if name not in known}
     for name, value in values.items():
         least = 1 if name in _POLICY_POSITIVE else 0
-        if name not in faults and not (isinstance(value, int) and value >= least):
-            faults[name] = f"an integer, at least {least}"
+        number = value if isinstance(value, int) and not isinstance(value, bool) else -1
+        if name not in faults and not least <= number <= MS_MAX:
+            faults[name] = f"an integer, at least {least}, and no longer than the calendar"
     return faults
 
 

@@ -223,7 +223,7 @@ def end(connection: Connection, at: Moment, reservation: Reservation, reason: En
     """Tell every member of a binding or active gang to let go. The atoms are free once all have confirmed it."""
     commit.drop(connection, at, _ids(reservation), leave_gang=False)
     fact = Fact("reservation.ending", {"reason": reason})
-    commit.record(connection, at, reservation, fact, Move.END, end_reason=reason, check_due_ms=None)
+    commit.record(connection, at, reservation, fact, Move.END, end_reason=reason, check_due_ms=None, risks="[]")
 
 
 def _rest(reservation: Reservation, now_ms: int) -> Window:

@@ -33,7 +33,8 @@ def register(connection: Connection, at: Moment, registration: Registration, tok
     known = or_(NODE.c.name == registration.name, NODE.c.machine_id == registration.machine_id)
     rows = connection.execute(select(NODE).where(known)).mappings().all()
     for row in rows:
-        _refuse_another_host(connection, row, registration)
+        is_live = read.silent_since(row["last_report_ms"], pool_row, at.ms) is None
+        _refuse_another_host(connection, row, registration, is_live=is_live)
     if rows:
         node_id = rows[0]["id"]
         connection.execute(update(NODE).where(NODE.c.id == node_id).values(token_hash=hashed(token)))
@@ -89,7 +90,7 @@ def cluster_id(connection: Connection) -> str:
     return str(connection.execute(select(CLUSTER.c.id)).scalar_one())
 
 
-def _refuse_another_host(connection: Connection, row: RowMapping, registration: Registration) -> None:
+def _refuse_another_host(connection: Connection, row: RowMapping, registration: Registration, *, is_live: bool) -> None:
     if row["machine_id"] != registration.machine_id:
         raise Problem(
             Code.CONFLICT,
@@ -103,9 +104,11 @@ def _refuse_another_host(connection: Connection, row: RowMapping, registration: 
             "machine id of its own (systemd-machine-id-setup)",
         )
     known = set(connection.execute(select(ATOM.c.device).where(ATOM.c.node_id == row["id"])).scalars())
-    if known and registration.gpus and known.isdisjoint(registration.gpus):
+    shown = set(registration.gpus)
+    # A host that shows no GPU may be one whose driver is not up yet; while the known one reports, it is another.
+    if known and known.isdisjoint(shown) and (shown or is_live):
         raise Problem(
             Code.CONFLICT,
             f"{row['name']!r} is known with other GPUs: this looks like a clone of that host, or its hardware was "
-            "replaced; an operator must remove the former node first",
+            "replaced. While the former one reports, it stays as it is",
         )

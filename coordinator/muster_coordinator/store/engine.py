@@ -174,7 +174,8 @@ def missing_guards(connection: Connection) -> list[str]:
 def _file_lock(path: str | None) -> TextIO | None:
     if path is None or path in {"", ":memory:"}:
         return None
-    lock = Path(f"{path}.lock").open("w")  # noqa: SIM115 - held for the life of the process
+    real = Path(path).resolve()  # two names of one file are one file
+    lock = Path(f"{real}.lock").open("w")  # noqa: SIM115 - held for the life of the process
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

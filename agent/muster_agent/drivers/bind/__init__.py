@@ -1,5 +1,6 @@
 """Handing devices to tenants: each driver makes one kind of artefact, and takes it away again."""
 
+from collections.abc import Collection
 from typing import Protocol
 
 from muster_agent.core.records import Record
@@ -38,5 +39,15 @@ class BindDriver(Protocol):
 
         Raises:
             BindError: It is still there.
+        """
+        ...
+
+    def sweep(self, known: Collection[str]) -> list[str]:
+        """Remove the artefacts of allocations that are not known, and return those allocations.
+
+        Records may be lost with a disk, or set aside by an operator; what they granted must not outlive them.
+
+        Raises:
+            BindError: One is still there.
         """
         ...

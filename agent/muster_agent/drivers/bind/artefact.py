@@ -1,6 +1,7 @@
 """Artefacts as files: written whole or not at all, read back, removed."""
 
 import os
+from collections.abc import Collection
 from pathlib import Path
 
 from muster_agent.core.records import Record
@@ -54,6 +55,27 @@ def remove(path: Path) -> None:
         path.with_name(f"{path.name}.tmp").unlink(missing_ok=True)
     except OSError as error:
         raise BindError(f"cannot delete {path}: {error.strerror}") from error
+
+
+def remove_strays(folder: Path, prefix: str, suffix: str, known: Collection[str]) -> list[str]:
+    """Delete the files of allocations that no record knows; return their allocations.
+
+    Args:
+        folder: Of one driver; nothing happens where it is missing.
+        prefix: What stands before the allocation's id in a file's name.
+        suffix: What stands after it.
+        known: Allocations with a record.
+
+    Raises:
+        BindError: One cannot be deleted.
+    """
+    found = {
+        path.name.removeprefix(prefix).removesuffix(suffix): path for path in folder.glob(f"{prefix}alloc_*{suffix}")
+    }
+    strays = sorted(found.keys() - set(known))
+    for allocation_id in strays:
+        remove(found[allocation_id])
+    return strays
 
 
 def devices(record: Record) -> tuple[str, ...]:

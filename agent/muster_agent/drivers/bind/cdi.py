@@ -7,6 +7,7 @@ Source: Container Device Interface 0.5.0; agent facts, section 4.1.
 """
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -52,6 +53,10 @@ class Cdi:
     def revoke(self, record: Record) -> None:
         """Delete the spec: no new container can start with it."""
         artefact.remove(self._path(record))
+
+    def sweep(self, known: Collection[str]) -> list[str]:
+        """Delete the specs that no record asks for."""
+        return artefact.remove_strays(self._folder, "muster-", ".json", known)
 
     def _path(self, record: Record) -> Path:
         return self._folder / f"muster-{record.allocation_id}.json"

@@ -3,6 +3,7 @@
 It tells a willing tenant which devices are its own; it keeps nobody from others.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,10 @@ class EnvFile:
     def revoke(self, record: Record) -> None:
         """Delete the file."""
         artefact.remove(self._path(record))
+
+    def sweep(self, known: Collection[str]) -> list[str]:
+        """Delete the files that no record asks for."""
+        return artefact.remove_strays(self._folder, "", ".env", known)
 
     def _path(self, record: Record) -> Path:
         return self._folder / f"{record.allocation_id}.env"
