@@ -100,7 +100,7 @@ async def running(config: Config, clock: Clock) -> AsyncGenerator[Running]:
         # Whatever this process commits wakes these two; only another replica's changes need a look of their own.
         look_s = _ALONE_S if database.is_sqlite else tick_s
         loops = [
-            asyncio.create_task(every(pools.run_once, tick_s, changed, "pools"), name="pools"),
+            asyncio.create_task(every(pools.run_once, tick_s, changed, "pools", pools.begin_anew), name="pools"),
             asyncio.create_task(every(revs.run_once, look_s, changed, "revs"), name="revs"),
             asyncio.create_task(every(Relay(database, published).run_once, look_s, changed, "relay"), name="relay"),
         ]

@@ -5,11 +5,12 @@ from sqlalchemy import Connection
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.model import IllegalMoveError
-from muster_coordinator.service import join, sweep
+from muster_coordinator.service import join, look, sweep
 from muster_coordinator.service.advance import advance
+from muster_coordinator.store import read
 from muster_shared.errors import Code, Problem
 from muster_shared.wire import Registration
-from tests.support.service_world import HOUR, MINUTE, World, asks
+from tests.support.service_world import HOUR, MINUTE, SECOND, World, asks
 
 
 async def test_a_bug_that_one_reservation_meets_does_not_stop_the_starts_of_others(
@@ -54,3 +55,16 @@ async def test_a_clone_that_shows_no_gpu_does_not_take_over_a_node_that_reports(
         await world.coordinator.write(join.register, clone, "token-of-the-clone-0001")
 
     assert refusal.value.code is Code.CONFLICT
+
+
+async def test_a_coordinator_that_was_away_itself_begins_a_new_epoch_and_calls_nobody_silent(world: World) -> None:
+    await world.join("a1")
+    await world.settle()
+    before = await world.coordinator.database.read(read.pools)
+    world.clock.ms += 40 * SECOND
+    world.coordinator.passes.begin_anew()
+    await world.coordinator.passes.run_once()
+    after = await world.coordinator.database.read(read.pools)
+
+    assert after[0].epoch == before[0].epoch + 1
+    assert (await world.coordinator.database.read(look.node, world.clock.moment(), "a1")).reachable

@@ -8,16 +8,36 @@ import structlog
 from sqlalchemy.exc import DBAPIError
 
 from muster_coordinator.notifier import Notifier
-from muster_coordinator.service.sweep import FencedError
+from muster_coordinator.service.sweep import LEASE_MS, FencedError
 
 _log = structlog.get_logger(__name__)
 
 _RETRY_S: Final = 1.0  # after a failure: soon, since a start may wait for it; never in a tight circle
 
 
-async def every(run_once: Callable[[], Awaitable[None]], interval_s: float, notifier: Notifier, name: str) -> None:
-    """Call `run_once` for ever. The database being away, or another leader, ends a round, not the loop."""
+async def every(
+    run_once: Callable[[], Awaitable[None]],
+    interval_s: float,
+    notifier: Notifier,
+    name: str,
+    absent: Callable[[], None] | None = None,
+) -> None:
+    """Call `run_once` for ever. The database being away, or another leader, ends a round, not the loop.
+
+    Args:
+        run_once: One round.
+        interval_s: Between two rounds, unless there is a beat before.
+        notifier: Whose beats begin a round at once.
+        name: For the log.
+        absent: Called before a round that comes so late that the process was stopped, suspended or starved.
+    """
+    clock = asyncio.get_running_loop().time
+    began_s = clock()
     while True:
+        if absent is not None and clock() - began_s > LEASE_MS / 1000:
+            _log.warning("this process was away", loop=name, seconds=round(clock() - began_s))
+            absent()
+        began_s = clock()
         seen = notifier.beats
         try:
             await run_once()

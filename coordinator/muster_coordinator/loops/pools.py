@@ -21,8 +21,18 @@ class PoolPass:
         self._database = database
         self._clock = clock
         self._notifier = notifier
+        self._name = holder
         self._holder = holder
+        self._lives = 1
         self._tried: dict[str, int] = {}  # pool -> the version at which all its pending work was last tried
+
+    def begin_anew(self) -> None:
+        """Lead under another name from now on: this process was away for longer than its lease.
+
+        The next pass begins a new epoch, so that silence and bind times are not counted while nobody listened.
+        """
+        self._lives += 1
+        self._holder = f"{self._name}#{self._lives}"
 
     async def run_once(self) -> None:
         """One pass. What it does not finish, the next one finds again by stored state and clock."""
