@@ -176,7 +176,9 @@ async def test_events_of_the_other_gpus_come_while_one_is_lost_and_of_all_after_
     host.find(1)
     assert (await read(gpus)).events == "ok"
     host.xid(1, 48)
-    event = await soon(anext(events))
+    # Registering anew may tell the former fault once more; whoever judges health merges the two.
+    while (event := await soon(anext(events))).code == 31:
+        assert event.uuid == host.uuid(2)
     assert (event.uuid, event.code) == (host.uuid(1), 48)
 
 

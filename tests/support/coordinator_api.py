@@ -14,7 +14,7 @@ from muster_coordinator.store.engine import prepared
 from muster_shared.codec import encode
 from muster_shared.wire import Credential, DesiredState, Registration, Report, ReportAnswer
 from tests.support.coordinator import Rows, opened, rows
-from tests.support.coordinator_agent import ScriptedAgent
+from tests.support.coordinator_agent import ScriptedAgent, inventory_of
 from tests.support.service_world import WorldClock
 
 JSON = {"Content-Type": "application/json"}
@@ -47,7 +47,10 @@ class Api:
 
     async def join(self, name: str, **script: Any) -> ScriptedAgent:
         """Let a node register and report over HTTP."""
-        registration = Registration(name=name, machine_id=f"machine-{name}", agent_version="1")
+        shown = inventory_of(name, script.get("gpus", 8), None).gpus
+        registration = Registration(
+            name=name, machine_id=f"machine-{name}", agent_version="1", gpus=tuple(gpu.uuid for gpu in shown)
+        )
         async with self.client.post("/v1/nodes/register", data=encode(registration), headers=JSON) as answer:
             credential = Credential.model_validate_json(await answer.read())
         self.tokens[credential.node_id] = credential.token
