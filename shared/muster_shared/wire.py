@@ -46,6 +46,15 @@ class Fabric(Message):
     health_mask: Count = 0
 
 
+class MigInstance(Message):
+    """One MIG instance of a GPU, as the driver has it."""
+
+    uuid: Uuid  # opaque: nothing is read out of it
+    profile: Annotated[str, Field(pattern=r"^[0-9a-z.+]{1,32}$")]  # such as 1g.10gb
+    slices: Annotated[Count, Field(ge=1)]  # compute slices: its share is `slices` of the GPU's `mig_slices_max`
+    memory_mib: Count
+
+
 class Gpu(Message):
     """One GPU of a node. A GPU that was seen before and is gone stays in the list with `seen` false."""
 
@@ -57,6 +66,9 @@ class Gpu(Message):
     numa: Count | None = None
     seen: bool = True
     fabric: Fabric | None = None
+    mig_mode: bool = False  # on: the GPU offers its instances, and is none itself
+    mig_slices_max: Count = 0  # compute slices of the whole GPU, 7 on most; 0 where it knows no MIG
+    mig: Annotated[list[MigInstance], Field(max_length=16)] = []
 
 
 class Monitoring(Message):
@@ -138,7 +150,8 @@ class Assignment(Message):
     reservation_id: Text
     generation: Count
     tenant_id: Text
-    devices: Annotated[list[Uuid], Field(min_length=1)]
+    devices: Annotated[list[Uuid], Field(min_length=1)]  # GPUs or MIG instances
+    shared: list[Uuid] = []  # of these GPUs, those of which it has a share in time: other assignments may name them too
     starts_in_ms: int  # negative once the start has passed
     ends_in_ms: int
     grant_for_ms: int  # the node lets go by itself when this is over: never more than `ends_in_ms`
