@@ -19,6 +19,9 @@ REPORT_BYTES_MAX: Final = 64 * 1024
 GPUS_MAX: Final = 16
 """No host of today carries more."""
 
+FINDINGS_MAX: Final = 32
+"""What a person can take in of one node, and a report can carry."""
+
 FABRIC_DOMAIN: Final = "fabric.domain"
 """The inventory label that names the NVLink fabric: `<cluster uuid>.<clique id>`."""
 
@@ -28,11 +31,29 @@ Uuid = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{3,79}$")]
 LabelValue = Annotated[str, Field(pattern=r"^[A-Za-z0-9._:/ -]{0,128}$")]
 """A label's value. Blank values are legal and form no group."""
 
+Address = Annotated[str, Field(pattern=r"^[A-Za-z0-9.:_-]{1,253}$")]
+"""A host by name or by number, as IMEX takes it."""
+
 FabricState = Literal["notSupported", "notStarted", "inProgress", "completed", "unknown"]
 FabricReason = Literal[
     "notSupported", "inProgress", "error", "zeroUuid", "gpusDisagree", "gpuMissing", "unhealthy", "settling"
 ]
 """Why a node has no `fabric.domain`. `settling`: one good read so far, the second decides."""
+
+
+FabricFault = Literal[
+    "degradedBandwidth", "routeRecovery", "routeUnhealthy", "accessTimeout", "incorrectSystemGuid",
+    "incorrectChassis", "noPartition", "tooFewLinks", "gpuFirmware", "wrongLocation", "gpuState", "incorrectConfiguration",
+    "managerDisconnected",
+]  # fmt: skip
+"""What a fabric's health mask can say against a GPU."""
+
+
+class Clique(Message):
+    """One clique of a GPU, as drivers of 2026 list them by kind."""
+
+    kind: Count  # 0 unicast pointer, 1 multicast pointer, 2 and 3 logical endpoints
+    id: Count
 
 
 class Fabric(Message):
@@ -44,6 +65,8 @@ class Fabric(Message):
     clique: Count | None = None
     health: Literal["notApplicable", "healthy", "unhealthy", "limitedCapacity"] = "notApplicable"
     health_mask: Count = 0
+    faults: list[FabricFault] = []  # what the mask says against it
+    cliques: list[Clique] = []  # all that it is in, where the driver tells of more than the one above
 
 
 class MigInstance(Message):
@@ -53,6 +76,18 @@ class MigInstance(Message):
     profile: Annotated[str, Field(pattern=r"^[0-9a-z.+]{1,32}$")]  # such as 1g.10gb
     slices: Annotated[Count, Field(ge=1)]  # compute slices: its share is `slices` of the GPU's `mig_slices_max`
     memory_mib: Count
+
+
+class MemoryHealth(Message):
+    """What a GPU's memory has been through. A count that its driver does not offer is 0."""
+
+    ecc: bool | None = None  # on, off, or None where the GPU has none
+    corrected: Count = 0  # since the driver was loaded, rounded down to a power of two: it climbs on healthy GPUs too
+    uncorrected: Count = 0  # since the driver was loaded
+    uncorrected_ever: Count = 0
+    remapped_rows: Count = 0  # after uncorrectable errors
+    retired_pages: Count = 0  # of GPUs that remap no rows
+    sram_exceeded: bool = False  # more SRAM errors than the maker's limit for replacement
 
 
 class Gpu(Message):
@@ -69,6 +104,10 @@ class Gpu(Message):
     mig_mode: bool = False  # on: the GPU offers its instances, and is none itself
     mig_slices_max: Count = 0  # compute slices of the whole GPU, 7 on most; 0 where it knows no MIG
     mig: Annotated[list[MigInstance], Field(max_length=16)] = []
+    memory_health: MemoryHealth | None = None
+    links: Count = 0  # NVLinks that it has
+    links_down: list[Count] = []  # of them, by number
+    persistence: bool | None = None  # the driver stays loaded while nobody uses the GPU
 
 
 class Monitoring(Message):
@@ -78,6 +117,19 @@ class Monitoring(Message):
     events: Literal["ok", "partial", "down"]
     kernel_log: Literal["ok", "down"]
     message: Text | None = None
+
+
+class Finding(Message):
+    """Something that an operator should know and that holds nothing by itself."""
+
+    cause: Text  # "fabricChanged", "fabricInProgress", "xid", "nvlinkDown", "slowdown", ...
+    device: Uuid | None = None
+    code: Count | None = None
+    count: Count = 0  # of what strikes again and again: at least as often, in powers of two
+    since_ms: Count
+    former: Text | None = None  # of a value that changed: what it was
+    now: Text | None = None  # and what it is
+    message: Text
 
 
 class Inventory(Message):
@@ -91,6 +143,7 @@ class Inventory(Message):
     driver_version: Text | None = None
     cpus: Count = 0
     memory_mib: Count = 0
+    findings: Annotated[list[Finding], Field(max_length=FINDINGS_MAX)] = []
 
 
 class Hold(Message):
@@ -158,6 +211,9 @@ class Assignment(Message):
     topology_key: Text | None = None
     topology_value: Text | None = None
     imex_channel: Count | None = None
+    imex_peers: Annotated[list[Address], Field(max_length=1_024)] = []  # all nodes of the domain, in its order
+    preempt_in_ms: int | None = None  # set once notice was given: the tenant must be gone then
+    kill_grace_ms: Count = 10_000  # between TERM and KILL for what the tenant leaves behind
 
 
 class Clearance(Message):
