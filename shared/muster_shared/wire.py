@@ -211,7 +211,7 @@ class Assignment(Message):
     topology_key: Text | None = None
     topology_value: Text | None = None
     imex_channel: Count | None = None
-    imex_peers: Annotated[list[Address], Field(max_length=1_024)] = []  # all nodes of the domain, in its order
+    imex_peers: Annotated[list[Address], Field(max_length=128)] = []  # all nodes of the domain, in its order
     preempt_in_ms: int | None = None  # set once notice was given: the tenant must be gone then
     kill_grace_ms: Count = 10_000  # between TERM and KILL for what the tenant leaves behind
 
