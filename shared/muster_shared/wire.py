@@ -43,8 +43,8 @@ FabricReason = Literal[
 
 FabricFault = Literal[
     "degradedBandwidth", "routeRecovery", "routeUnhealthy", "accessTimeout", "incorrectSystemGuid",
-    "incorrectChassis", "noPartition", "tooFewLinks", "gpuFirmware", "wrongLocation", "gpuState", "incorrectConfiguration",
-    "managerDisconnected",
+    "incorrectChassis", "noPartition", "tooFewLinks", "gpuFirmware", "wrongLocation", "gpuState",
+    "incorrectConfiguration", "managerDisconnected",
 ]  # fmt: skip
 """What a fabric's health mask can say against a GPU."""
 

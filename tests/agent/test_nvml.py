@@ -7,12 +7,13 @@ import pynvml
 import pytest
 
 from muster_agent.drivers.nvml_process import NvmlProcess
-from muster_shared.wire import Fabric
+from muster_shared.wire import Clique, Fabric
 from tests.support.nvml_host import read, soon
 from tests.support.stub import StubHost
 from tests.support.virtual_clock import VirtualClock
 
 CLUSTER = "9277d399-0674-a4a9-b64e-d85bb19ce2b0"
+CLIQUES = [Clique(kind=1, id=77), Clique(kind=0, id=1)]  # as the newest driver lists them
 
 
 # Layouts
@@ -47,7 +48,7 @@ async def test_a_healthy_host_is_read_whole(host: StubHost, gpus: NvmlProcess) -
     first = reading.gpus[0]
     assert (first.pci, first.model, first.memory_mib, first.numa) == ("0000:0a:00", "NVIDIA H100 80GB HBM3", 81_559, 0)
     assert (first.recovery_action, first.remap_pending, first.remap_failed, first.lost) == (0, False, False, False)
-    assert first.fabric == Fabric(state="completed", cluster=CLUSTER, clique=1, health="healthy")
+    assert first.fabric == Fabric(state="completed", cluster=CLUSTER, clique=1, health="healthy", cliques=CLIQUES)
     assert {gpu.island for gpu in reading.gpus} == {0}
 
 
@@ -66,8 +67,14 @@ async def test_an_older_driver_costs_only_what_it_does_not_know(host: StubHost, 
         clique=1,
         health="unhealthy",  # A06; version 2 has only the mask to say so
         health_mask=0b10_01_10_10,
+        faults=["routeUnhealthy"],
     )
-    assert told == [whole] * 3 + [whole.model_copy(update={"health": "notApplicable", "health_mask": 0})]
+    assert told == [
+        whole.model_copy(update={"cliques": CLIQUES}),
+        whole,
+        whole,
+        whole.model_copy(update={"health": "notApplicable", "health_mask": 0, "faults": []}),
+    ]
 
 
 async def test_fabric_states_are_told_apart(host: StubHost, gpus: NvmlProcess) -> None:
@@ -176,10 +183,23 @@ async def test_events_of_the_other_gpus_come_while_one_is_lost_and_of_all_after_
     host.find(1)
     assert (await read(gpus)).events == "ok"
     host.xid(1, 48)
-    # Registering anew may tell the former fault once more; whoever judges health merges the two.
-    while (event := await soon(anext(events))).code == 31:
-        assert event.uuid == host.uuid(2)
+    event = await soon(anext(events))
     assert (event.uuid, event.code) == (host.uuid(1), 48)
+
+
+async def test_a_fault_that_falls_between_two_event_sets_is_told_once(host: StubHost, gpus: NvmlProcess) -> None:
+    """The new set is registered before the old one is left: both have it."""
+    await read(gpus)
+    events = gpus.events()
+    host.find(0)
+    await read(gpus)  # makes a new set; the thread waits on the old one for up to a second
+    for code in (31, 31, 13):
+        host.xid(2, code)
+    host.xid(0, 48)
+
+    assert [(await soon(anext(events))).code for _ in range(4)] == [31, 31, 13, 48]
+    host.xid(2, 31)
+    assert (await soon(anext(events))).code == 31
 
 
 # Events

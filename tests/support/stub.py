@@ -9,7 +9,9 @@ import shutil
 import subprocess
 from pathlib import Path
 
-_SOURCE = Path(__file__).parent / "nvml_stub" / "nvml_stub.c"
+_FOLDER = Path(__file__).parent / "nvml_stub"
+_SOURCE = _FOLDER / "nvml_stub.c"
+_SOURCES = (_FOLDER / "stub_state.h", _SOURCE)
 _LIBRARY = "libnvidia-ml.so.1"
 _XID = 0x8
 _WHOLE_GPU = (-1, -1)
@@ -28,7 +30,8 @@ def build(folder: Path) -> Path | None:
         return None
     folder.mkdir(parents=True, exist_ok=True)
     built = folder / _LIBRARY
-    stamp = folder / f"{hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]}.built"
+    sources = b"".join(map(Path.read_bytes, _SOURCES))
+    stamp = folder / f"{hashlib.sha256(sources).hexdigest()[:16]}.built"
     if not (stamp.exists() and built.exists()):
         draft = folder / f"{_LIBRARY}.new"
         options = ["-shared", "-fPIC", "-O1", "-Wall", "-Werror", f"-Wl,-soname,{_LIBRARY}", "-lpthread"]
@@ -56,6 +59,7 @@ class StubHost:
         self._seq = 0
         self.system: dict[str, object] = {"driver": "580.95.05", "init": 0, "fabric_max": 4}
         self.gpus = [_gpu(name, number, cluster, clique) for number in range(gpus)]
+        self.migs: list[dict[str, object]] = []
         self.rules: dict[tuple[str, int | None], str] = {}
         folder.mkdir(parents=True, exist_ok=True)
         self.events.touch()
@@ -89,6 +93,34 @@ class StubHost:
     def set_system(self, **fields: object) -> None:
         self.system.update(fields)
         self.write()
+
+    def split(self, gpu: int, *slices: int, first: int = 0, step: int = 1) -> list[str]:
+        """Switch MIG mode on and make instances of so many slices each; return their UUIDs.
+
+        Args:
+            gpu: Its number.
+            slices: One for each instance.
+            first: The index of the first; NVML counts them with gaps.
+            step: From one index to the next.
+        """
+        self.migs = [mig for mig in self.migs if mig["gpu"] != gpu]
+        for number, count in enumerate(slices):
+            digits = hashlib.sha256(f"{self.uuid(gpu)}/{number}/{count}".encode()).hexdigest()
+            self.migs.append(
+                {
+                    "gpu": gpu,
+                    "index": first + number * step,
+                    "uuid": f"MIG-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}",
+                    "gi": number + 3,
+                    "ci": 0,
+                    "gi_slices": count,
+                    "ci_slices": count,
+                    "memory": 9_728 * count,
+                    "profile": f"{count}g.{10 * count}gb",
+                }
+            )
+        self.set(gpu, mig=1, mig_max=7)
+        return [str(mig["uuid"]) for mig in self.migs if mig["gpu"] == gpu]
 
     def rule(self, function: str, gpu: int | None = None, *, code: int = 0, hang: bool = False) -> None:
         """Let a function fail, or hang until `unrule`; for one GPU or for all."""
@@ -129,6 +161,7 @@ class StubHost:
     def write(self) -> None:
         """Replace the state file in one step."""
         lines = [_line("system", self.system), *(_line("gpu", gpu) for gpu in self.gpus)]
+        lines += [_line("mig", mig) for mig in self.migs]
         for (function, gpu), effect in self.rules.items():
             lines.append(f"rule function={function}{'' if gpu is None else f' gpu={gpu}'} {effect}")
         draft = self.state.with_suffix(".new")
@@ -150,6 +183,11 @@ def _gpu(host: str, number: int, cluster: str, clique: int) -> dict[str, object]
         "health": 1,
         "fi_230": 0,
         "remap": 0,
+        "ecc": 1,
+        "sram_exceeded": 0,
+        "persistence": 1,
+        "clocks": 0,
+        "mig": 0,
         "links": 18,
     }
 

@@ -4,12 +4,31 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from muster_shared.wire import Fabric, Uuid
+from muster_shared.wire import Fabric, MemoryHealth, Uuid
 
 _TEXT_MAX: Final = 256  # the wire's Text
 _PCI: Final = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})(?:\.[0-9a-f])?", re.IGNORECASE)
 
 NvmlStatus = Literal["ok", "driverNotLoaded", "libraryMissing", "driverMismatch", "hung", "error"]
+
+
+Slowdown = Literal["hwSlowdown", "hwThermal", "powerBrake", "swThermal"]
+"""Why a GPU runs slower than it could; a mere power cap is how GPUs are meant to run, and none of these."""
+
+Daemon = Literal["fabricManager", "imex"]
+"""A service beside the driver that a fabric needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class MigReading:
+    """One MIG instance of a GPU at one moment."""
+
+    uuid: Uuid  # opaque: nothing is read out of it
+    profile: str  # such as 1g.10gb
+    slices: int  # compute slices, at least 1
+    memory_mib: int = 0
+    gpu_instance: int = 0
+    compute_instance: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +46,15 @@ class GpuReading:
     recovery_action: int | None = None  # field 230: 0 none .. 7 system reboot
     remap_pending: bool = False
     remap_failed: bool = False
+    memory_health: MemoryHealth | None = None  # `corrected` is the full count here
+    links: int = 0  # NVLinks that the GPU has
+    links_down: tuple[int, ...] = ()  # of them, by number, rising
+    peers_cut: tuple[str, ...] = ()  # PCI addresses of GPUs that links lead to and no memory can be reached of, rising
+    mig_mode: bool = False
+    mig_slices_max: int = 0  # compute slices of the whole GPU; 0 where MIG is off or unknown to it
+    mig: tuple[MigReading, ...] = ()
+    persistence: bool | None = None
+    slowdowns: tuple[Slowdown, ...] = ()
     pids: tuple[int, ...] = ()  # host processes that NVML knows on it and /proc knows too, rising
     error: str | None = None  # the first call that failed in a way that matters, for people
 
@@ -40,15 +68,19 @@ class NodeReading:
     driver_version: str | None = None
     message: str | None = None  # for people: what to do about it
     events: Literal["ok", "partial", "down"] = "down"  # are NVML events registered on all, some, no GPUs
+    daemons_down: tuple[Daemon, ...] = ()  # of those that this host needs, the ones that do not run
 
 
 @dataclass(frozen=True, slots=True)
 class GpuEvent:
-    """One fault that a source told of. The same fault usually arrives from both sources."""
+    """One fault that a source told of. The same fault usually arrives from both sources.
+
+    kind: `xid` is a GPU's fault, `sxid` an NVSwitch's. `changed` is none: NVML says that the next reading will differ.
+    """
 
     source: Literal["nvml", "kernelLog"]
-    code: int  # the XID; 79 for a "fallen off the bus" line without one; 999 unknown
-    uuid: Uuid | None  # at least one of uuid and pci is known
+    code: int  # the XID or SXid; 79 for a "fallen off the bus" line without one; 999 unknown; 0 of what only changed
+    uuid: Uuid | None  # at least one of uuid and pci is known; an NVSwitch has its PCI address only
     pci: str | None
     boot_ms: int  # boot clock, milliseconds
     seq: int | None = None  # the kernel log's own number: rises within a boot, survives a restart of the agent
@@ -56,6 +88,9 @@ class GpuEvent:
     fatal: bool | None = None  # the severity word of 144-150; None where the source does not tell
     recovery_action: int | None = None  # the new value an XID 154 line names
     text: str = ""
+    detail: str = ""  # of an NVLink 5 fault: unit, link and sub-code, for people
+    kind: Literal["xid", "sxid", "changed"] = "xid"
+    live: bool = True  # told as it happened; else from the log of a time when the agent may not have looked
 
 
 @dataclass(frozen=True, slots=True)

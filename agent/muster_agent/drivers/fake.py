@@ -51,6 +51,10 @@ class FakeGpus:
                     yield replace(event, boot_ms=self._clock.boot_ms())
             await self._clock.sleep(_POLL_MS)
 
+    async def let_go(self) -> bool:
+        """Nothing holds a scripted GPU."""
+        return True
+
     async def close(self) -> None:
         """Stop the listener at its next look."""
         self._closed = True

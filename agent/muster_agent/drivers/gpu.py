@@ -17,6 +17,14 @@ class GpuDriver(Protocol):
         """Yield faults as they happen, without end until `close`. One listener only."""
         ...
 
+    async def let_go(self) -> bool:
+        """Leave the GPUs alone until the next reading, as a reset needs it.
+
+        Returns:
+            False where a call that hangs still holds them.
+        """
+        ...
+
     async def close(self) -> None:
         """Let go of the GPUs. Harmless when repeated."""
         ...

@@ -67,19 +67,32 @@ class NvmlProcess:
         while (event := await self._events.get()) is not None:
             yield event
 
+    async def let_go(self) -> bool:
+        """End the process, so that a reset finds nobody on the GPUs. The next reading starts another."""
+        ended = await self._farewell()
+        if ended:
+            self._deaths = self._next_start_ms = 0  # it died by our own wish
+        return ended
+
     async def close(self) -> None:
         """Ask the process to end, and give it two seconds. One that hangs ends by itself when its call returns."""
-        if self._process is not None and self._process.stdin is not None:
-            self._process.stdin.close()
-        if self._listener is not None:
-            limit = asyncio.ensure_future(self._clock.sleep(_FAREWELL_MS))
-            await asyncio.wait((self._listener, limit), return_when=asyncio.FIRST_COMPLETED)
+        if not await self._farewell() and self._listener is not None:
             self._listener.cancel()
-            limit.cancel()
-            await asyncio.gather(self._listener, limit, return_exceptions=True)
+            await asyncio.gather(self._listener, return_exceptions=True)
         if self._events.full():
             self._events.get_nowait()
         self._events.put_nowait(None)
+
+    async def _farewell(self) -> bool:
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
+        if self._listener is None:
+            return True
+        limit = asyncio.ensure_future(self._clock.sleep(_FAREWELL_MS))
+        await asyncio.wait((self._listener, limit), return_when=asyncio.FIRST_COMPLETED)
+        limit.cancel()
+        await asyncio.gather(limit, return_exceptions=True)
+        return self._listener.done()
 
     async def _ask(self) -> NodeReading:
         if self._answer is not None:

@@ -7,6 +7,8 @@ from muster_agent.core.readings import pci_address
 
 PCI_DEVICES: Final = Path("/sys/bus/pci/devices")
 
+_NVIDIA: Final = "0x10de"
+_BRIDGE: Final = "0x0680"  # PCI class of other bridges, which NVSwitches are
 _DISPLAY: Final = "0x03"  # PCI base class of display controllers, 3D controllers among them
 
 
@@ -25,3 +27,15 @@ def _is_owned(device: Path) -> bool:
         return display and (device / "driver").readlink().name == "nvidia"
     except OSError:
         return False  # no driver is bound, or the device went while we looked
+
+
+def has_nvswitch(devices: Path = PCI_DEVICES) -> bool:
+    """Tell whether this host has NVSwitches of its own to configure."""
+    return any(_is_nvswitch(device) for device in devices.glob("*"))
+
+
+def _is_nvswitch(device: Path) -> bool:
+    try:
+        return (device / "vendor").read_text().strip() == _NVIDIA and (device / "class").read_text().startswith(_BRIDGE)
+    except OSError:
+        return False

@@ -1,34 +1,19 @@
 /* A libnvidia-ml.so.1 without a GPU: a text file says what there is and what goes wrong.
  *
- * MUSTER_STUB_STATE names the file; it is read again when it changes. Values have no spaces, '~' stands for one.
- *   system driver=580.95.05 init=0 fabric_max=4
- *   gpu uuid=GPU-... pci=0000:0a:00 name=NVIDIA~H100 memory=81559 numa=0 fabric_state=3 cluster=<32 hex> clique=1 ...
- *   rule function=nvmlDeviceGetUUID gpu=1 code=999     the call fails; without gpu= for every GPU
- *   rule function=nvmlDeviceGetName gpu=0 hang=1       the call returns only once the rule is gone
+ * MUSTER_STUB_STATE names it; stub_state.h says how it is written.
  * MUSTER_STUB_EVENTS names a file to which events are appended: "<gpu> <type> <data> <gi> <ci>\n".
  *
  * With noise=1 the library prints, as libraries do. Layouts are those that pynvml declares. */
 
-#include <pthread.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
+#include "stub_state.h"
 
-enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, TOO_SMALL = 7, TIMEOUT = 10,
-       NO_FUNCTION = 13, LOST = 15, WRONG_VERSION = 25 };
-enum { GPUS = 16, RULES = 32, LINE = 1024 };
-
-typedef void *device_t;
 typedef struct { char legacy[16]; uint32_t domain, bus, device, id, subsystem; char bus_id[32]; } pci_t;
 typedef struct { uint64_t total, free, used; } memory_t;
 typedef struct { uint32_t field, scope; int64_t timestamp, latency; uint32_t type, code; uint64_t value; } field_t;
 typedef struct { uint32_t pid; uint64_t used; uint32_t gi, ci; } process_t;
 typedef struct { device_t device; uint64_t type, data; uint32_t gi, ci; } event_t;
+typedef struct { uint32_t version; uint64_t counts[11]; uint32_t exceeded; } sram_t;
+typedef struct { uint32_t processors, engines[5], gi_slices, ci_slices; uint64_t memory; } attributes_t;
 typedef struct { uint8_t cluster[16]; uint32_t status, clique; uint8_t state; } fabric1_t;
 typedef struct { uint32_t version; uint8_t cluster[16]; uint32_t status, clique; uint8_t state; uint32_t mask;
                  uint8_t summary; } fabric3_t; /* version 2 ends before the summary */
@@ -36,102 +21,11 @@ typedef struct { uint8_t type; uint32_t id; } clique_t;
 typedef struct { uint8_t cluster[16]; uint32_t status; clique_t cliques[64]; uint32_t count; uint8_t state;
                  uint32_t mask; uint8_t summary; } fabric4_t;
 _Static_assert(sizeof(pci_t) == 68 && sizeof(memory_t) == 24 && sizeof(field_t) == 40 && sizeof(process_t) == 24 &&
-               sizeof(event_t) == 32 && sizeof(fabric1_t) == 28 && offsetof(fabric3_t, summary) == 36 &&
+               sizeof(event_t) == 32 && sizeof(sram_t) == 104 && sizeof(attributes_t) == 40 &&
+               sizeof(fabric1_t) == 28 && offsetof(fabric3_t, summary) == 36 &&
                sizeof(fabric3_t) == 40 && sizeof(fabric4_t) == 548, "the layouts of NVML");
 
 typedef struct { long offset; uint64_t types[GPUS]; } set_t;
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static char system_line[LINE], gpu_lines[GPUS][LINE], rule_lines[RULES][LINE];
-static int gpu_count, rule_count;
-static struct stat last;
-
-static void pause_ms(long ms) {
-    struct timespec time = {ms / 1000, ms % 1000 * 1000000};
-    nanosleep(&time, NULL);
-}
-
-static int text(const char *line, const char *key, char *out, size_t size) {
-    char wanted[64];
-    snprintf(wanted, sizeof wanted, " %s=", key);
-    const char *found = strstr(line, wanted);
-    if (!found) { if (size) *out = 0; return 0; }
-    size_t n = 0;
-    for (found += strlen(wanted); *found > ' ' && n + 1 < size; found++) out[n++] = *found == '~' ? ' ' : *found;
-    out[n] = 0;
-    return 1;
-}
-
-static long number(const char *line, const char *key, long otherwise) {
-    char value[64];
-    return text(line, key, value, sizeof value) ? strtol(value, NULL, 0) : otherwise;
-}
-
-static void load(void) { /* with the lock held */
-    const char *path = getenv("MUSTER_STUB_STATE");
-    struct stat now;
-    if (!path || stat(path, &now)) return;
-    if (now.st_ino == last.st_ino && now.st_size == last.st_size && now.st_mtim.tv_sec == last.st_mtim.tv_sec &&
-        now.st_mtim.tv_nsec == last.st_mtim.tv_nsec) return;
-    FILE *file = fopen(path, "r");
-    if (!file) return;
-    last = now;
-    gpu_count = rule_count = 0;
-    char line[LINE];
-    while (fgets(line, sizeof line, file)) {
-        if (!strncmp(line, "system ", 7)) strcpy(system_line, line);
-        if (!strncmp(line, "gpu ", 4) && gpu_count < GPUS) strcpy(gpu_lines[gpu_count++], line);
-        if (!strncmp(line, "rule ", 5) && rule_count < RULES) strcpy(rule_lines[rule_count++], line);
-    }
-    fclose(file);
-}
-
-/* Look for a rule about this call; wait while it says hang. */
-static int ruled(const char *function, int gpu) {
-    for (;;) {
-        int code = OK, hang = 0;
-        pthread_mutex_lock(&lock);
-        load();
-        for (int i = 0; i < rule_count; i++) {
-            char name[128];
-            text(rule_lines[i], "function", name, sizeof name);
-            long at = number(rule_lines[i], "gpu", gpu);
-            if (!strcmp(name, function) && at == gpu) {
-                code = (int)number(rule_lines[i], "code", OK);
-                hang = (int)number(rule_lines[i], "hang", 0);
-            }
-        }
-        pthread_mutex_unlock(&lock);
-        if (!hang) return code;
-        if (getppid() == 1) _exit(1); /* the test that wanted this is over */
-        pause_ms(5);
-    }
-}
-
-static void read_line(const char *from, char *to) {
-    pthread_mutex_lock(&lock);
-    strcpy(to, from);
-    pthread_mutex_unlock(&lock);
-}
-
-/* A handle is the GPU's number and its generation: a reset makes another one. */
-static device_t handle_of(int gpu, long generation) {
-    return (device_t)(uintptr_t)(((generation << 8 | gpu) + 1) << 4);
-}
-
-static int gpu_of(device_t handle) { return (int)(((uintptr_t)handle >> 4) - 1) & 0xff; }
-
-static int use(device_t handle, const char *function, char *line) {
-    int gpu = gpu_of(handle), code = ruled(function, gpu);
-    if (code) return code;
-    if (gpu >= gpu_count) return LOST;
-    read_line(gpu_lines[gpu], line);
-    if (number(line, "lost", 0) || handle != handle_of(gpu, number(line, "generation", 0))) return LOST;
-    return OK;
-}
-
-#define USE(handle) char line[LINE]; { int code = use(handle, __func__, line); if (code) return code; }
-#define SYSTEM char line[LINE]; { int code = ruled(__func__, -1); if (code) return code; read_line(system_line, line); }
 
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags; SYSTEM;
@@ -157,7 +51,15 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t *handle) {
 }
 
 int nvmlDeviceGetUUID(device_t h, char *out, unsigned size) { USE(h); text(line, "uuid", out, size); return OK; }
-int nvmlDeviceGetName(device_t h, char *out, unsigned size) { USE(h); text(line, "name", out, size); return OK; }
+
+int nvmlDeviceGetName(device_t h, char *out, unsigned size) {
+    USE(h);
+    char profile[32];
+    text(line, "name", out, size);
+    if (text(line, "profile", profile, sizeof profile)) snprintf(out, size, "NVIDIA H100 80GB HBM3 MIG %s", profile);
+    if (number(line, "name_broken", 0)) strcpy(out, "NVIDIA \xff\xfe");
+    return OK;
+}
 
 static void fill_pci(const char *place, pci_t *pci) {
     memset(pci, 0, sizeof *pci);
@@ -218,6 +120,72 @@ int nvmlDeviceGetRetiredPagesPendingStatus(device_t h, unsigned *pending) {
     return OK;
 }
 
+/* Each address is 0: only how many there are is ever asked for. */
+int nvmlDeviceGetRetiredPages(device_t h, unsigned cause, unsigned *count, uint64_t *pages) {
+    USE(h);
+    long found = number(line, cause ? "retired_double" : "retired_single", -1);
+    if (found < 0) return NOT_SUPPORTED;
+    unsigned room = *count;
+    *count = (unsigned)found;
+    if (!pages || room < *count) return *count ? TOO_SMALL : OK;
+    memset(pages, 0, *count * sizeof *pages);
+    return OK;
+}
+
+int nvmlDeviceGetEccMode(device_t h, unsigned *current, unsigned *pending) {
+    USE(h);
+    *pending = (unsigned)number(line, "ecc", 0);
+    FIELD("ecc", current)
+}
+
+/* ecc_00 corrected since load, ecc_10 uncorrected since load, ecc_11 uncorrected ever */
+int nvmlDeviceGetTotalEccErrors(device_t h, unsigned kind, unsigned since, uint64_t *count) {
+    USE(h);
+    char key[32];
+    snprintf(key, sizeof key, "ecc_%u%u", kind, since);
+    *count = (uint64_t)number(line, key, 0);
+    return number(line, "ecc", -1) == 1 ? OK : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetSramEccErrorStatus(device_t h, sram_t *status) {
+    USE(h);
+    if (status->version != 0x1000068) return WRONG_VERSION;
+    FIELD("sram_exceeded", &status->exceeded)
+}
+
+int nvmlDeviceGetPersistenceMode(device_t h, unsigned *mode) { USE(h); FIELD("persistence", mode) }
+int nvmlDeviceGetCurrentClocksEventReasons(device_t h, uint64_t *reasons) { USE(h); FIELD("clocks", reasons) }
+int nvmlDeviceGetCurrentClocksThrottleReasons(device_t h, uint64_t *reasons) { USE(h); FIELD("clocks", reasons) }
+
+int nvmlDeviceGetMigMode(device_t h, unsigned *current, unsigned *pending) {
+    USE(h);
+    *pending = (unsigned)number(line, "mig_pending", number(line, "mig", 0));
+    FIELD("mig", current)
+}
+
+int nvmlDeviceGetMaxMigDeviceCount(device_t h, unsigned *count) { USE(h); FIELD("mig_max", count) }
+
+int nvmlDeviceGetMigDeviceHandleByIndex(device_t h, unsigned index, device_t *instance) {
+    USE(h);
+    if (!number(line, "mig", 0)) return NOT_SUPPORTED;
+    if (index > 14) return INVALID_ARGUMENT;
+    *instance = (device_t)((uintptr_t)h | (index + 1));
+    return mig_line(gpu_of(h), (int)index, line);
+}
+
+int nvmlDeviceGetGpuInstanceId(device_t h, unsigned *id) { USE(h); FIELD("gi", id) }
+int nvmlDeviceGetComputeInstanceId(device_t h, unsigned *id) { USE(h); FIELD("ci", id) }
+
+int nvmlDeviceGetAttributes_v2(device_t h, attributes_t *told) {
+    USE(h);
+    if (mig_of(h) < 0) return NOT_SUPPORTED;
+    memset(told, 0, sizeof *told);
+    told->gi_slices = (uint32_t)number(line, "gi_slices", 1);
+    told->ci_slices = (uint32_t)number(line, "ci_slices", 1);
+    told->memory = (uint64_t)number(line, "memory", 0);
+    return OK;
+}
+
 static void cluster_of(const char *line, uint8_t *cluster) {
     char hex[40];
     memset(cluster, 0, 16);
@@ -266,15 +234,24 @@ int nvmlDeviceGetGpuFabricInfo_v4(device_t h, fabric4_t *info) {
     return OK;
 }
 
-/* links=N: every link leads to a switch, or with peer=K to GPU K. */
+/* links=N: every link leads to a switch, or with peer=K to GPU K. links_down=1,4 are down, links_gap=2,3 not there. */
+static int listed(const char *line, const char *key, unsigned link) {
+    char list[128], *rest;
+    text(line, key, list, sizeof list);
+    for (char *one = strtok_r(list, ",", &rest); one; one = strtok_r(NULL, ",", &rest))
+        if (strtoul(one, NULL, 0) == link) return 1;
+    return 0;
+}
+
 static int link_of(const char *line, unsigned link) {
     long links = number(line, "links", 0);
-    return links == 0 ? NOT_SUPPORTED : link >= (unsigned long)links ? INVALID_ARGUMENT : OK;
+    if (links == 0 || listed(line, "links_gap", link)) return NOT_SUPPORTED;
+    return link >= (unsigned long)links ? INVALID_ARGUMENT : OK;
 }
 
 int nvmlDeviceGetNvLinkState(device_t h, unsigned link, unsigned *active) {
     USE(h);
-    *active = (unsigned)number(line, "links_up", 1);
+    *active = number(line, "links_up", 1) && !listed(line, "links_down", link);
     return link_of(line, link);
 }
 
@@ -293,6 +270,16 @@ int nvmlDeviceGetNvLinkRemotePciInfo_v2(device_t h, unsigned link, pci_t *pci) {
     text(peer, "pci", place, sizeof place);
     fill_pci(place, pci);
     return link_of(line, link);
+}
+
+/* p2p=5: what this GPU says of its reach to any other */
+int nvmlDeviceGetP2PStatus(device_t h, device_t peer, unsigned capability, unsigned *status) {
+    USE(h);
+    char other[LINE];
+    int code = use(peer, __func__, other);
+    long mine = number(line, "p2p", OK), theirs = code ? OK : number(other, "p2p", OK);
+    *status = capability != 2 ? 0u : (unsigned)(mine ? mine : theirs);
+    return code;
 }
 
 static int processes(const char *line, const char *key, unsigned *count, process_t *out) {

@@ -7,11 +7,12 @@ import pynvml as _pynvml
 
 nvml: Any = _pynvml  # ships no types
 
-NOT_SUPPORTED, TIMEOUT, NO_FUNCTION, LOST, WRONG_VERSION = 3, 10, 13, 15, 25
+INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND, TIMEOUT, NO_FUNCTION, LOST, WRONG_VERSION = 2, 3, 6, 10, 13, 15, 25
 _GONE: Final = frozenset({LOST, 16, 28})  # lost, reset required, GPU not found
 _NOT_OFFERED: Final = frozenset({NOT_SUPPORTED, NO_FUNCTION, WRONG_VERSION})
 
-_RECOVERY_ACTION_FIELD: Final = 230  # came with driver 570
+RECOVERY_ACTION: Final = 230  # a field that came with driver 570
+NVLINK_COUNT: Final = 91  # a field
 
 
 class Calls:
@@ -19,28 +20,38 @@ class Calls:
 
     def __init__(self) -> None:
         self.lost = False
+        self.failed = False  # a call did not succeed, for whatever reason
         self.error: str | None = None
 
-    def ask(self, name: str, *args: object) -> Any:  # noqa: ANN401 - whatever the NVML function returns
-        """Call an NVML function by name; None where this driver or this GPU has no answer."""
+    def ask(self, name: str, *args: object, absent: frozenset[int] = frozenset()) -> Any:  # noqa: ANN401 - whatever the NVML function returns
+        """Call an NVML function by name; None where this driver or this GPU has no answer.
+
+        Args:
+            name: One that this pynvml may be too old to know.
+            args: What it takes.
+            absent: Return codes that here mean "there is no such thing", and are no error.
+        """
         call = getattr(nvml, name, None)
         if call is None:
+            self.failed = True
             return None
         try:
             return call(*args)
         except nvml.NVMLError as error:
             code: int = error.value
             self.lost = self.lost or code in _GONE
-            if code not in _NOT_OFFERED:
+            if code not in _NOT_OFFERED | absent:
                 self.error = self.error or f"{name}: {error}"
-            return None
+        except ValueError as error:  # a text that is none: pynvml decodes it
+            self.error = self.error or f"{name}: {error}"
+        self.failed = True
+        return None
 
-
-def recovery_action_of(handle: Any, calls: Calls) -> int | None:  # noqa: ANN401 - an NVML handle
-    """Read what the driver asks for, 0 for nothing; None where it does not offer the field."""
-    # The call succeeds where the field is unknown: each field carries its own return code.
-    values = calls.ask("nvmlDeviceGetFieldValues", handle, [_RECOVERY_ACTION_FIELD])
-    return int(values[0].value.uiVal) if values and values[0].nvmlReturn == 0 else None
+    def field(self, handle: Any, number: int) -> int | None:  # noqa: ANN401 - an NVML handle
+        """Read one of NVML's numbered fields; None where this driver or this GPU does not offer it."""
+        # The call succeeds where the field is unknown: each field carries its own return code.
+        values = self.ask("nvmlDeviceGetFieldValues", handle, [number])
+        return int(values[0].value.uiVal) if values and values[0].nvmlReturn == 0 else None
 
 
 def place_of(told: Any) -> str:  # noqa: ANN401 - NVML's PCI struct

@@ -9,9 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from muster_agent.core.islands import Links, islands
-from muster_agent.core.readings import GpuEvent, GpuReading, NodeReading, NvmlStatus
-from muster_agent.drivers.nvml.calls import Calls, address_of, nvml, place_of, recovery_action_of, text_of
+from muster_agent.core.readings import GpuEvent, GpuReading, NodeReading, NvmlStatus, Slowdown
+from muster_agent.drivers.daemons import Daemons
+from muster_agent.drivers.nvml.calls import RECOVERY_ACTION, Calls, address_of, nvml, place_of, text_of
 from muster_agent.drivers.nvml.fabric import FabricReader
+from muster_agent.drivers.nvml.links import cuts, wiring_of
+from muster_agent.drivers.nvml.memory import memory_of
+from muster_agent.drivers.nvml.mig import split_of
 from muster_agent.drivers.nvml.watch import Watch
 from muster_agent.drivers.pci import gpus_of_the_driver
 
@@ -20,7 +24,7 @@ _TROUBLE: Final[dict[int, tuple[NvmlStatus, str]]] = {
     12: ("libraryMissing", "libnvidia-ml.so.1 is not installed; the agent looks again by itself"),
     18: ("driverMismatch", "NVML library and kernel module are of different versions: reload the driver or reboot"),
 }
-_GPU, _SWITCH = 0, 2  # what an NVLink leads to
+_SLOWDOWNS: Final[dict[int, Slowdown]] = {0x8: "hwSlowdown", 0x40: "hwThermal", 0x80: "powerBrake", 0x20: "swThermal"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class Scanner:
         self._identities: dict[int, tuple[str | None, str]] = {}  # by handle: what a GPU was before it was lost
         self._fabric = FabricReader()
         self._watch = Watch(tell)
+        self._daemons = Daemons()
 
     def read(self) -> NodeReading:
         """Read everything. NVML that does not start is tried again with the next reading."""
@@ -58,10 +63,14 @@ class Scanner:
             return NodeReading(status, message=message)
         found = [self._gpu(index) for index in range(count)]
         alive = [one for one in found if one.reading.uuid and not one.reading.lost]
-        numbers = islands({one.reading.pci: one.links for one in alive if one.reading.pci})
-        gpus = [replace(one.reading, island=numbers.get(one.reading.pci, 0)) for one in found]
         events = self._watch.over({one.reading.uuid: one.handle for one in alive if one.reading.uuid})
-        return NodeReading("ok", _with_lost(gpus), driver_version=version, events=events)
+        return NodeReading(
+            "ok",
+            _with_lost(_wired(found)),
+            driver_version=version,
+            events=events,
+            daemons_down=self._daemons.down(),
+        )
 
     def _let_go(self) -> None:
         if self._ready:
@@ -76,23 +85,31 @@ class Scanner:
         if handle is None:
             return _Found(GpuReading(None, "", lost=True, error=calls.error), None, Links())
         uuid, pci = self._identity(handle, calls)
-        memory, remap = calls.ask("nvmlDeviceGetMemoryInfo", handle), calls.ask("nvmlDeviceGetRemappedRows", handle)
-        # GPUs before Ampere retire whole pages instead of remapping rows.
-        pending = bool(remap[2]) if remap else calls.ask("nvmlDeviceGetRetiredPagesPendingStatus", handle) == 1
+        size = calls.ask("nvmlDeviceGetMemoryInfo", handle)
+        memory_mib = size.total >> 20 if size else 0
+        memory, wiring, split = memory_of(handle, calls), wiring_of(handle, calls), split_of(handle, memory_mib, calls)
+        persistence = calls.ask("nvmlDeviceGetPersistenceMode", handle)
         reading = GpuReading(
             uuid=uuid,
             pci=pci,
             model=text_of(calls.ask("nvmlDeviceGetName", handle) or ""),
-            memory_mib=memory.total >> 20 if memory else 0,
+            memory_mib=memory_mib,
             numa=_numa(handle, calls),
             fabric=self._fabric.read(handle),
-            recovery_action=recovery_action_of(handle, calls),
-            remap_pending=pending,
-            remap_failed=bool(remap and remap[3]),
+            recovery_action=calls.field(handle, RECOVERY_ACTION),
+            remap_pending=memory.remap_pending,
+            remap_failed=memory.remap_failed,
+            memory_health=memory.health,
+            links=wiring.count,
+            links_down=wiring.down,
+            mig_mode=split.mode,
+            mig_slices_max=split.slices_max,
+            mig=split.instances,
+            persistence=None if persistence is None else bool(persistence),
+            slowdowns=_slowdowns(handle, calls),
             pids=_pids(handle, calls),
         )
-        links = _links(handle, calls)
-        return _Found(replace(reading, lost=calls.lost or uuid is None, error=calls.error), handle, links)
+        return _Found(replace(reading, lost=calls.lost or uuid is None, error=calls.error), handle, wiring.ends)
 
     def _identity(self, handle: Any, calls: Calls) -> tuple[str | None, str]:  # noqa: ANN401 - an NVML handle
         uuid, place = calls.ask("nvmlDeviceGetUUID", handle), calls.ask("nvmlDeviceGetPciInfo", handle)
@@ -108,19 +125,11 @@ def _numa(handle: Any, calls: Calls) -> int | None:  # noqa: ANN401 - an NVML ha
     return (nodes & -nodes).bit_length() - 1 if nodes else None
 
 
-def _links(handle: Any, calls: Calls) -> Links:  # noqa: ANN401 - an NVML handle
-    peers: set[str] = set()
-    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
-        try:
-            active = nvml.nvmlDeviceGetNvLinkState(handle, link)
-        except nvml.NVMLError:
-            break  # no such link, or no NVLink at all
-        kind = calls.ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link) if active else None
-        if kind == _SWITCH:
-            return Links(to_switch=True)
-        if kind == _GPU and (place := calls.ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link)):
-            peers.add(place_of(place))
-    return Links(peers=frozenset(peers))
+def _slowdowns(handle: Any, calls: Calls) -> tuple[Slowdown, ...]:  # noqa: ANN401 - an NVML handle
+    reasons = calls.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
+    if reasons is None:  # what drivers before 535 call the same
+        reasons = calls.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
+    return tuple(name for bit, name in _SLOWDOWNS.items() if (reasons or 0) & bit)
 
 
 def _pids(handle: Any, calls: Calls) -> tuple[int, ...]:  # noqa: ANN401 - an NVML handle
@@ -128,6 +137,22 @@ def _pids(handle: Any, calls: Calls) -> tuple[int, ...]:  # noqa: ANN401 - an NV
     told = {p.pid for kind in kinds for p in calls.ask(f"nvmlDeviceGet{kind}RunningProcesses", handle) or ()}
     # Some drivers' lists hold garbage, such as 0 and 2**32 - 1.
     return tuple(sorted(pid for pid in told if Path(f"/proc/{pid}").exists()))
+
+
+def _wired(found: list[_Found]) -> list[GpuReading]:
+    """Return the readings with what only all GPUs together tell: who reaches whom."""
+    alive = {one.reading.pci: one for one in found if one.reading.uuid and one.reading.pci and not one.reading.lost}
+    whole = {pci: one for pci, one in alive.items() if not one.reading.mig_mode}
+    cut = cuts({pci: one.links for pci, one in whole.items()}, {pci: one.handle for pci, one in whole.items()})
+    numbers = islands({pci: replace(one.links, cut=cut.get(pci, frozenset())) for pci, one in alive.items()})
+    return [
+        replace(
+            one.reading,
+            island=numbers.get(one.reading.pci, 0),
+            peers_cut=tuple(sorted(cut.get(one.reading.pci, ()))),
+        )
+        for one in found
+    ]
 
 
 def _with_lost(gpus: list[GpuReading]) -> tuple[GpuReading, ...]:
