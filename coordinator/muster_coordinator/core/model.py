@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Final, Literal
 
-from muster_shared.devices import DeviceClass, Topology
+from muster_shared.devices import MILLI_PER_GPU, DeviceClass, Topology
 from muster_shared.time import MS_MAX, Window
 
 Intent = Literal["schedulable", "cordoned", "draining"]
@@ -30,6 +30,18 @@ class Policy:
     grant_ms: int = 300_000  # the shortest grant of a bind order that can be preempted
     max_duration_ms: int = 90 * 86_400_000
     look_ahead_ms: int = 366 * 86_400_000
+    usable_gap_ms: int = 900_000  # a shorter gap between two bookings is of use to nobody
+    # Weights of the ranks of a gang: heavier ones are compared first, equal ones added up, 0 is not asked.
+    rank_tightest: int = 40
+    rank_whole_domain: int = 30
+    rank_usable_gaps: int = 20
+    rank_spare: int = 10
+    # Weights of the scores of a node, which are added up: each is more than the sum of those after it.
+    score_packing: int = 40
+    score_soundness: int = 18
+    score_no_recent_fault: int = 8
+    score_fabric_kept: int = 4
+    score_snugness: int = 1
 
     @property
     def unreachable_after_ms(self) -> int:
@@ -61,10 +73,14 @@ class Atom:
 
     number: int
     kind: DeviceClass
-    device: str  # the UUID of the GPU it is, or is part of
+    device: str  # the UUID by which its tenant reaches it: of the GPU, or of the MIG instance
     model: str
     memory_mib: int
-    island: int  # atoms of one number reach each other over NVLink
+    island: int  # GPUs of one number reach each other over NVLink
+    numa: int | None = None  # the NUMA node of its GPU; None where the host does not say
+    profile: str = ""  # of a MIG instance, such as 1g.10gb
+    milli: int = MILLI_PER_GPU  # how much of a GPU it is
+    gpu: str = ""  # the UUID of the physical GPU that it is, or is part of
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,24 +94,50 @@ class Booked:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
-    """What one node of a request must give. Equal shapes are refused for equal reasons, so they are planned once."""
+class Entry:
+    """Devices of one kind that each node gives."""
 
     kind: DeviceClass
     count: int  # atoms, at least 1
-    topology: Topology = "any"
+    topology: Topology = "any"  # what they share: nothing, one NVLink island, one NUMA node
     model: str | None = None  # a word of the model's name, any case
     memory_mib: int = 0  # at least this much on each device
+    profile: str | None = None  # of MIG instances; None for any
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What one node of a request must give. Equal shapes are refused for equal reasons, so they are planned once."""
+
+    entries: tuple[Entry, ...]  # at least one; no atom serves two
     selector: tuple[tuple[str, str], ...] = ()  # labels that the node must have, sorted
+
+
+Agreed = tuple[tuple[str, str], ...]
+"""Labels on which nodes agree, as `(key, value)`, in the order of the keys that were asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """On which labels the nodes of a gang agree."""
+
+    required: tuple[str, ...] = ()
+    preferred: tuple[str, ...] = ()  # narrowest first: one of them where that can be had, none where not
+    segment_key: str | None = None  # each segment of the gang has one value of it ...
+    segment_size: int = 0  # ... and this many nodes; it divides the gang
+
+    def levels(self) -> tuple[tuple[str, ...], ...]:
+        """Return the keys to agree on, from the most that was asked to the least that will do."""
+        return (*((*self.required, key) for key in self.preferred), self.required)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A gang of `size` nodes that each give `shape`, all with one value of `topology_key`, for one window."""
+    """A gang of `size` nodes that each give `shape` for one window."""
 
     shape: Shape
     size: int
-    topology_key: str | None
+    grouping: Grouping
     window: Window
 
 
@@ -142,6 +184,7 @@ class Member:
     mask: int
     generation: int
     bind: BindState
+    agreed: Agreed = ()  # labels that its node had when it was booked, and must keep
     ordered_ms: int | None = None  # when the node was first told; None while it was not
     blocked: bool = False  # its atoms are not free yet: somebody else's release is not confirmed
     reason: str | None = None  # what the node last said against binding
@@ -157,13 +200,13 @@ class Reservation:
     state: State
     shape: Shape
     size: int
-    topology_key: str | None
-    topology_value: str | None
+    grouping: Grouping
     start_ms: int  # what was asked; for pending work that begins late, see `booked_window`
     duration_ms: int
     fixed_end_ms: int | None  # set when `end` was given: a late start does not move it
     latest_start_ms: int | None
     generation: int
+    agreed: Agreed = ()  # what the whole gang was booked with: its level of `grouping`, and the values
     members: tuple[Member, ...] = ()
     binding_since_ms: int | None = None
     end_reason: EndReason | None = None  # decided on entering `ending`
@@ -189,7 +232,7 @@ class Reservation:
 
     def request(self, window: Window) -> Request:
         """Return the request that this reservation makes of the planner for `window`."""
-        return Request(self.shape, self.size, self.topology_key, window)
+        return Request(self.shape, self.size, self.grouping, window)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +247,7 @@ class Node:
     silent_since_ms: int | None = None  # None while its agent is heard from
     leased: bool = False
     held: Mapping[str, int] = field(default_factory=dict[str, int])  # cause -> mask of the atoms it holds
+    fault_ms: int = 0  # when its agent last raised a hold; 0 for never
     booked: tuple[Booked, ...] = ()  # sorted by start
 
     @property

@@ -1,50 +1,60 @@
-"""A pool at one version: what a plan is made from. Changing one returns another."""
+"""A pool at one version: what a plan is made from. Changing one returns another that shares what is equal."""
 
+import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
-from muster_coordinator.core.model import Atom, Booked, Node, Shape
+from muster_coordinator.core.layout import Layout, layout_of
+from muster_coordinator.core.model import Booked, Node
+from muster_coordinator.core.occupancy import Lanes, Occupancy
 from muster_shared.time import MS_MAX, Window
 
 FOREVER_MS: Final = 1 << 62
 """The end of a hold that nobody can date: later than any window."""
 
-A = TypeVar("A")
+_LANE_STEP: Final = 64  # bits: a lane is read as machine words
+_ANSWERS_MAX: Final = 256  # of shapes that a pool is asked about; each costs some words a node
+_CHANGES_KEPT: Final = 256  # changes of facts that an old answer is carried over; beyond, it is worked out anew
+
+
+class Answer(Protocol):
+    """What is worked out once for a pool, and carried on when some of its nodes change."""
+
+    def revised(self, snapshot: "Snapshot", changed: Iterable[int]) -> Self:
+        """Return the answer for a pool in which the nodes of these numbers have changed."""
+        ...
+
+
+A = TypeVar("A", bound=Answer)
 
 
 class NodeView:
     """A node with what the planner asks again and again worked out once."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: Node, layout: Layout | None = None) -> None:
         self.node = node
-        self._suitable: dict[tuple[str, str | None, int], int] = {}
+        self.layout: Final = layout or layout_of(node.atoms)
         self.held_mask = 0
         for mask in node.held.values():
             self.held_mask |= mask
 
     @cached_property
+    def place(self) -> tuple[tuple[bool, int, str], ...]:
+        """Where the node stands among others by its name, numbers in it read as numbers: a2 before a10."""
+        parts = (part for part in re.split(r"(\d+)", self.node.name) if part)
+        return tuple((not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts)
+
+    @property
     def atoms_mask(self) -> int:
         """Every atom of the node."""
-        return sum(1 << atom.number for atom in self.node.atoms)
+        return self.layout.mask
 
-    def suitable(self, shape: Shape) -> int:
-        """Return the atoms of the asked kind, model and memory, whatever their state."""
-        key = (shape.kind, shape.model, shape.memory_mib)
-        mask = self._suitable.get(key)
-        if mask is None:
-            mask = self._suitable[key] = sum(1 << atom.number for atom in self.node.atoms if _suits(atom, shape))
-        return mask
-
-    @cached_property
-    def islands(self) -> tuple[int, ...]:
-        """NVLink islands as masks, smallest first; equal sizes in the order of their atoms."""
-        masks: dict[int, int] = {}
-        for atom in self.node.atoms:
-            masks[atom.island] = masks.get(atom.island, 0) | 1 << atom.number
-        return tuple(sorted(masks.values(), key=lambda mask: (mask.bit_count(), mask)))
+    def differs_in_facts(self, other: "NodeView") -> bool:
+        """Tell whether anything but the bookings is different."""
+        return replace(self.node, booked=()) != replace(other.node, booked=())
 
     @cached_property
     def _steps(self) -> tuple[list[int], list[int]]:
@@ -68,79 +78,166 @@ class NodeView:
             booked |= mask
         return booked
 
-    @cached_property
-    def _edges(self) -> tuple[dict[int, int], dict[int, int]]:
-        ends: dict[int, int] = {}
-        starts: dict[int, int] = {}
-        for one in self.node.booked:
-            ends[one.end_ms] = ends.get(one.end_ms, 0) | one.mask
-            starts[one.start_ms] = starts.get(one.start_ms, 0) | one.mask
-        return ends, starts
+    def gaps(self, mask: int, window: Window) -> tuple[int | None, int | None]:
+        """Return how long these atoms are idle before the window, and after it, in ms; None where nothing is booked.
 
-    def touching(self, window: Window) -> tuple[int, int]:
-        """Return the atoms whose booking ends where the window begins, and those whose booking begins where it ends."""
-        ends, starts = self._edges
-        return ends.get(window.start_ms, 0), starts.get(window.end_ms, 0)
-
-    def free_again_ms(self, wanted: int, count: int, window: Window) -> int | None:
-        """Return when a window of the same length could first begin later on `count` of the `wanted` atoms.
-
-        None where no end of a booking helps. Cost: in instants at which bookings of the node begin or end.
+        The atoms must be free for the window.
         """
+        ended_ms, next_ms = -1, FOREVER_MS
+        for one in self.node.booked:
+            if one.mask & mask:
+                if one.end_ms <= window.start_ms:
+                    ended_ms = max(ended_ms, one.end_ms)
+                elif one.start_ms < next_ms:
+                    next_ms = one.start_ms
+        return (
+            None if ended_ms < 0 else window.start_ms - ended_ms,
+            None if next_ms == FOREVER_MS else next_ms - window.end_ms,
+        )
+
+    def instants_after(self, instant_ms: int) -> Sequence[int]:
+        """Return the later instants at which bookings of the node begin or end, rising."""
         instants, _ = self._steps
+        return instants[bisect_right(instants, instant_ms) :]
+
+    def free_again_ms(self, usable: int, fits: Callable[[int], int], window: Window) -> int | None:
+        """Return when a window of the same length could first begin later.
+
+        Args:
+            usable: Atoms that would do if they were free.
+            fits: What the node would give of its bookable atoms; 0 for nothing.
+            window: That is too early.
+
+        Returns:
+            None where no end of a booking helps. Cost: in instants at which bookings of the node begin or end.
+        """
         duration_ms = window.duration_ms
-        for instant in instants[bisect_right(instants, window.start_ms) :]:
-            if (wanted & ~self._booked(instant, instant + duration_ms)).bit_count() >= count:
+        for instant in self.instants_after(window.start_ms):
+            if fits(self.free(Window(instant, instant + duration_ms)) & usable):
                 return instant if instant + duration_ms <= MS_MAX else None
         return None
 
 
-def _suits(atom: Atom, shape: Shape) -> bool:
-    if atom.kind != shape.kind or atom.memory_mib < shape.memory_mib:
-        return False
-    return shape.model is None or shape.model.casefold() in atom.model.casefold()
-
-
 @dataclass(frozen=True)
 class Snapshot:
-    """All nodes of one pool, by id."""
+    """All nodes of one pool, by id. A node's number is its place in that order."""
 
     pool_id: str
     version: int
     views: Mapping[str, NodeView]
-    _answers: dict[Hashable, Any] = field(default_factory=dict[Hashable, Any], repr=False, compare=False)
+    occupancy: Occupancy = field(repr=False, compare=False)
+    _numbers: Mapping[str, int] = field(repr=False, compare=False)
+    _answers: dict[Hashable, tuple[int, Any]] = field(
+        default_factory=dict[Hashable, tuple[int, Any]], repr=False, compare=False
+    )
+    _changes: tuple[tuple[int, ...], ...] = field(default=(), repr=False, compare=False)
+    _changes_before: int = field(default=0, repr=False, compare=False)
 
     @classmethod
     def of(cls, pool_id: str, version: int, nodes: Iterable[Node]) -> "Snapshot":
         """Build one from nodes in any order: every answer is independent of it."""
-        ordered = sorted(nodes, key=lambda node: node.id)
-        return cls(pool_id, version, {node.id: NodeView(node) for node in ordered})
+        return cls._built(pool_id, version, [NodeView(node) for node in nodes])
 
-    def once(self, question: Callable[["Snapshot", Shape, str | None], A], shape: Shape, topology_key: str | None) -> A:
-        """Ask what no booking changes: it is worked out once for this pool and for those made from it.
+    @classmethod
+    def _built(cls, pool_id: str, version: int, nodes: Iterable[NodeView]) -> "Snapshot":
+        views = {view.node.id: view for view in sorted(nodes, key=lambda view: view.node.id)}
+        bits = max((view.atoms_mask.bit_length() for view in views.values()), default=0)
+        lane_bits = _LANE_STEP * max(1, -(-bits // _LANE_STEP))
+        occupancy = Occupancy.of(lane_bits, [_within_lane(view) for view in views.values()])
+        return cls(pool_id, version, views, occupancy, {node_id: number for number, node_id in enumerate(views)})
+
+    @cached_property
+    def ordered(self) -> tuple[NodeView, ...]:
+        """The nodes by number."""
+        return tuple(self.views.values())
+
+    def number(self, node_id: str) -> int | None:
+        """Return the number of a node; None where the pool has no such node."""
+        return self._numbers.get(node_id)
+
+    def masks(self, lanes: Lanes) -> Sequence[int]:
+        """Return the mask of each node, by number."""
+        width = self.occupancy.lane_bits // 8
+        written = lanes.to_bytes(width * len(self.views), "little")
+        if width == _LANE_STEP // 8:
+            return memoryview(written).cast("Q")
+        return [int.from_bytes(written[at : at + width], "little") for at in range(0, len(written), width)]
+
+    def once(self, key: Hashable, work_out: Callable[["Snapshot"], A]) -> A:
+        """Ask what no booking changes: it is worked out once, and carried on from pool to pool.
 
         Args:
-            question: Looks at nodes, never at their bookings.
-            shape: What one node must give.
-            topology_key: On whose value a gang agrees.
+            key: Names the question.
+            work_out: Looks at nodes, never at their bookings.
         """
-        key = (question, shape, topology_key)
-        if key not in self._answers:
-            self._answers[key] = question(self, shape, topology_key)
-        answer: A = self._answers[key]
+        changes_seen = self._changes_before + len(self._changes)
+        known = self._answers.get(key)
+        if known is not None and known[0] == changes_seen:
+            kept: A = known[1]
+            return kept
+        if known is not None and known[0] >= self._changes_before:
+            since = self._changes[known[0] - self._changes_before :]
+            former: A = known[1]
+            answer = former.revised(self, sorted({number for change in since for number in change}))
+        else:
+            answer = work_out(self)
+        for oldest in list(self._answers)[: len(self._answers) + 1 - _ANSWERS_MAX]:
+            self._answers.pop(oldest, None)
+        self._answers[key] = (changes_seen, answer)
         return answer
 
-    def without(self, reservation_id: str) -> "Snapshot":
-        """Return the pool as if this reservation had booked nothing: its own atoms count as free."""
-        views = dict(self.views)
-        for node_id, view in self.views.items():
-            others = tuple(one for one in view.node.booked if one.reservation_id != reservation_id)
-            if len(others) < len(view.node.booked):
-                views[node_id] = NodeView(replace(view.node, booked=others))
-        return replace(self, views=views)
+    def with_nodes(self, version: int, nodes: Iterable[Node], now_ms: int = 0) -> "Snapshot":
+        """Return the pool at a newer version, in which some nodes are different or new.
+
+        Args:
+            version: Of the pool.
+            nodes: As they are now.
+            now_ms: Windows that begin earlier will not be asked for.
+        """
+        changed = {node.id: NodeView(node) for node in nodes}
+        widest = (1 << self.occupancy.lane_bits) - 1
+        if changed.keys() - self.views.keys() or any(view.atoms_mask > widest for view in changed.values()):
+            return self._built(self.pool_id, version, {**self.views, **changed}.values())
+        return self._with(version, changed, now_ms)
+
+    def _with(self, version: int, changed: Mapping[str, NodeView], now_ms: int = 0) -> "Snapshot":
+        numbers = self._numbers
+        occupancy = self.occupancy.changed(
+            {numbers[id_]: (_within_lane(self.views[id_]), _within_lane(view)) for id_, view in changed.items()}
+        )
+        facts = tuple(numbers[id_] for id_, view in changed.items() if view.differs_in_facts(self.views[id_]))
+        changes = (*self._changes, facts) if facts else self._changes
+        return Snapshot(
+            self.pool_id,
+            version,
+            {**self.views, **changed},
+            occupancy.since(now_ms),
+            numbers,
+            dict(self._answers) if facts else self._answers,
+            changes[-_CHANGES_KEPT:],
+            self._changes_before + max(0, len(changes) - _CHANGES_KEPT),
+        )
+
+    def without(self, reservation_id: str, node_ids: Iterable[str]) -> "Snapshot":
+        """Return the pool as if this reservation had booked nothing on these nodes: its own atoms count as free."""
+        changed: dict[str, NodeView] = {}
+        for node_id in node_ids:
+            view = self.views.get(node_id)
+            if view is not None:
+                others = tuple(one for one in view.node.booked if one.reservation_id != reservation_id)
+                changed[node_id] = NodeView(replace(view.node, booked=others), view.layout)
+        return self._with(self.version, changed)
 
     def with_booking(self, node_id: str, booked: Booked) -> "Snapshot":
         """Return the pool with one more booking."""
-        node = self.views[node_id].node
-        joined = tuple(sorted((*node.booked, booked), key=lambda one: (one.start_ms, one.end_ms, one.mask)))
-        return replace(self, views={**self.views, node_id: NodeView(replace(node, booked=joined))})
+        view = self.views[node_id]
+        joined = tuple(sorted((*view.node.booked, booked), key=lambda one: (one.start_ms, one.end_ms, one.mask)))
+        return self._with(self.version, {node_id: NodeView(replace(view.node, booked=joined), view.layout)})
+
+
+def _within_lane(view: NodeView) -> Sequence[Booked]:
+    """Return a node's bookings; atoms that it no longer has are nobody's lane."""
+    known = view.atoms_mask
+    if all(not one.mask & ~known for one in view.node.booked):
+        return view.node.booked
+    return [replace(one, mask=one.mask & known) for one in view.node.booked if one.mask & known]

@@ -1,75 +1,82 @@
 """Which atoms of one node: the same ones for the whole window, from the smallest island that fits."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import lru_cache
+from itertools import combinations, product
 
-from muster_coordinator.core.model import Request
-from muster_coordinator.core.placement.filters import Open
-from muster_coordinator.core.placement.reasons import Reason
-from muster_coordinator.core.snapshot import NodeView
-from muster_shared.devices import Topology
+from muster_coordinator.core.layout import Layout
+from muster_coordinator.core.model import Entry
+from muster_shared.devices import atom_numbers
 
 _REMEMBERED = 1 << 14  # nodes are alike: a pool of thousands shows some hundred different masks
 
 
-@dataclass(frozen=True, slots=True)
-class Picked:
-    """A node and the atoms that it would give."""
-
-    node_id: str
-    mask: int
-    left: int  # suitable atoms that it could still give afterwards
-
-
 @lru_cache(maxsize=_REMEMBERED)
-def pick_atoms(bookable: int, islands: tuple[int, ...], count: int, topology: Topology) -> int:
-    """Pick the atoms of one node as a mask; 0 where it has none to give.
+def pick_atoms(bookable: int, layout: Layout, entries: tuple[Entry, ...]) -> int:
+    """Pick the atoms of one node as a mask; 0 where it has not enough to give.
 
-    `nvlink-all` takes them from one island, the smallest with enough bookable atoms; `any` fills the most broken
-    islands first, so that whole islands stay whole. Lowest numbers first: equal input, equal answer.
+    What must share an island or a NUMA node comes from the smallest one that fits; the rest fills the most broken ones
+    first, so that whole ones stay whole. Shared GPUs are filled in the same way. Lowest numbers first: equal input,
+    equal answer.
 
     Args:
-        bookable: Atoms that are suitable, not on hold, and free for the whole window.
-        islands: Of the node, as masks.
-        count: How many are asked, at least 1.
-        topology: What they must share.
+        bookable: Atoms that are not on hold, and free for the whole window.
+        layout: Of the node.
+        entries: What is asked, all of it; no atom serves two.
 
-    Source: design, section 4, step 1.
+    Source: design, section 4, step 1. Cost: grows with the islands to the power of the entries that want one.
     """
-    if bookable.bit_count() < count:
-        return 0
-    left_in_island = sorted((island & bookable for island in islands), key=_fewest_first)
-    if topology == "nvlink-all":
-        whole = (_lowest(island, count) for island in left_in_island if island.bit_count() >= count)
-        return next(whole, 0)
-    picked = 0
-    for island in left_in_island:
-        picked |= _lowest(island, min(island.bit_count(), count - picked.bit_count()))
-    return picked
+    wanted = [entry.count for entry in entries]
+    for sources in product(*(_sources(bookable, layout, entry) for entry in entries)):
+        if _serve(sources, wanted):
+            return _taken(bookable, layout, entries, list(sources))
+    return 0
 
 
-def why_none(view: NodeView, one: Open, request: Request) -> Reason:
-    """Say why a node that passes every filter has no atoms to give in this window."""
-    shape = request.shape
-    free = view.free(request.window)
-    unheld = pick_atoms(free & view.suitable(shape), view.islands, shape.count, shape.topology)
-    if unheld or not pick_atoms(one.usable, view.islands, shape.count, shape.topology):
-        return Reason("held")
-    if (free & one.usable).bit_count() >= shape.count:
-        return Reason("islandBooked")
-    return Reason("booked", view.free_again_ms(one.usable, shape.count, request.window))
+def _sources(bookable: int, layout: Layout, entry: Entry) -> list[int]:
+    """Return the sets of atoms from one of which an entry can be served, the best first."""
+    suitable = bookable & layout.suitable(entry)
+    match entry.topology:
+        case "any":
+            shared: Sequence[int] = (suitable,)
+        case "nvlink-all":
+            shared = [island & suitable for island in layout.islands]
+        case "numa":
+            shared = [numa_node & suitable for numa_node in layout.numa_nodes]
+    return sorted((mask for mask in shared if mask.bit_count() >= entry.count), key=_fewest_first)
+
+
+def _serve(sources: Sequence[int], counts: Sequence[int]) -> bool:
+    """Can every entry be served from its source, though they may overlap? Source: Hall's theorem."""
+    for size in range(1, len(counts) + 1):
+        for chosen in combinations(range(len(counts)), size):
+            together = 0
+            for entry in chosen:
+                together |= sources[entry]
+            if together.bit_count() < sum(counts[entry] for entry in chosen):
+                return False
+    return True
+
+
+def _taken(bookable: int, layout: Layout, entries: Sequence[Entry], sources: list[int]) -> int:
+    """Take the atoms entry by entry, and none that a later entry cannot do without."""
+    taken = 0
+    for at, entry in enumerate(entries):
+        left = entry.count
+        later, counts = sources[at + 1 :], [one.count for one in entries[at + 1 :]]
+        for atom in _most_broken_first(sources[at] & ~taken, bookable, layout, entry):
+            without = [source & ~taken & ~atom for source in later]
+            if left and _serve(without, counts):
+                taken |= atom
+                left -= 1
+    return taken
+
+
+def _most_broken_first(source: int, bookable: int, layout: Layout, entry: Entry) -> list[int]:
+    """Return the atoms of a source, one by one, those of the bundle with the fewest bookable atoms first."""
+    bundles = sorted(layout.packed_by(entry.kind), key=lambda bundle: _fewest_first(bundle & bookable))
+    return [1 << number for bundle in bundles for number in atom_numbers(bundle & source)]
 
 
 def _fewest_first(mask: int) -> tuple[int, int]:
     return mask.bit_count(), mask
-
-
-def _lowest(mask: int, count: int) -> int:
-    if mask.bit_count() == count:
-        return mask
-    picked = 0
-    for _ in range(count):
-        lowest = mask & -mask
-        picked |= lowest
-        mask ^= lowest
-    return picked

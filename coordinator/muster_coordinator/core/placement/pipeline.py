@@ -7,121 +7,132 @@ r"""The five steps of every placement: filter, pick atoms, score, gang, plan.
 Create, retry, preview and repair all call `plan`. It holds nothing and takes no lock: only a commit does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import Final
 
-from muster_coordinator.core.model import Request
-from muster_coordinator.core.placement.atoms import Picked, pick_atoms, why_none
-from muster_coordinator.core.placement.filters import Open, Standing, standing
-from muster_coordinator.core.placement.gang import Candidate, Fit, Group, rank_gangs, tightest
-from muster_coordinator.core.placement.reasons import Reason, Refusal, gathered
-from muster_coordinator.core.placement.score import score
+from muster_coordinator.core.model import Agreed, Policy, Request
+from muster_coordinator.core.placement.fitting import Fitting, whole_gangs
+from muster_coordinator.core.placement.gang import Candidate, Fit, Share, rank_gangs, tightest_alone
+from muster_coordinator.core.placement.reasons import Refusal
+from muster_coordinator.core.placement.refusal import refusal
+from muster_coordinator.core.placement.score import Offer, Weighed, score, weighed
+from muster_coordinator.core.placement.standing import Group
 from muster_coordinator.core.snapshot import Snapshot
+
+_DEFAULTS = Policy()
+
+_SCORED_MAX: Final = 128
+"""Nodes that are scored where many domains are equally tight, as in an empty pool: a few milliseconds' worth."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """One node of a plan and the atoms it gives."""
+    """One node of a plan, the atoms it gives, and the labels that it must keep."""
 
     node_id: str
     mask: int
+    agreed: Agreed = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A whole gang: `size` distinct nodes with one topology value."""
+    """A whole gang: `size` distinct nodes that agree on the labels asked for."""
 
     members: tuple[Placed, ...]
-    topology_value: str | None
+    agreed: Agreed  # what the whole gang agrees on: the level that could be had
     seed: int  # chance among equals was drawn from it; recorded with the decision
 
 
 def plan(
     snapshot: Snapshot,
     request: Request,
+    policy: Policy = _DEFAULTS,
     *,
     seed: int = 0,
-    top_n: int = 1,
     excluded: AbstractSet[str] = frozenset(),
-    within: str | None = None,
+    within: Agreed = (),
 ) -> Plan | Refusal:
     """Find the best gang for a request, or say why there is none.
 
     Args:
         snapshot: The pool at one version.
         request: What is asked.
-        seed: Any integer; equal snapshot, request and seed give an equal plan.
-        top_n: How many of the best candidates of equal rank are drawn from, at least 1.
+        policy: Of the pool: `topN` and the weights.
+        seed: Any integer; equal snapshot, request, policy and seed give an equal plan.
         excluded: Nodes that refused in an earlier round, or that a repair avoids.
-        within: Only this value of the topology key, for a repair inside the same fabric.
+        within: Only these values of topology keys, for a repair inside the same fabric.
 
-    Source: design, section 4. Cost: linear in nodes, logarithmic in the bookings of each.
+    Source: design, section 4. Cost: linear in nodes, with a small factor; bookings hardly matter.
     """
-    known = snapshot.once(standing, request.shape, request.topology_key)
-    fitting = {
-        group: _picked(snapshot, request, nodes, excluded)
-        for group, nodes in known.open.items()
-        if within is None or group == within
+    fitting: Fitting | None = None
+    for keys in request.grouping.levels():
+        fitting = Fitting.of(snapshot, request, keys, excluded, dict(within))
+        if gangs := whole_gangs(fitting, request):
+            return _best(snapshot, request, policy, seed, fitting, gangs)
+    assert fitting is not None, "there is a last level"
+    return refusal(snapshot, request, fitting)
+
+
+def _best(
+    snapshot: Snapshot,
+    request: Request,
+    policy: Policy,
+    seed: int,
+    fitting: Fitting,
+    gangs: Mapping[Group, tuple[int, Mapping[Group, int]]],
+) -> Plan:
+    if tightest_alone(policy):
+        gangs = _foremost(fitting, gangs, policy)
+    scorers = weighed(policy)
+    domains = {
+        domain: (left, [_share(snapshot, request, policy, scorers, fitting, *part) for part in parts.items()])
+        for domain, (left, parts) in gangs.items()
     }
-    best = tightest(fitting, request.size)
-    if not best:
-        return _refusal(snapshot, request, known, fitting, excluded)
-    groups = {group: _group(snapshot, request, known, group, fitting[group]) for group in best}
-    chosen = _drawn(rank_gangs(groups, request.size), seed, top_n)
-    members = tuple(Placed(fit.picked.node_id, fit.picked.mask) for fit in chosen.fits)
-    return Plan(members, chosen.group or None, seed)
+    chosen = _drawn(rank_gangs(domains, policy), seed, policy.top_n)
+    keys = fitting.standing.keys
+    # Consecutive ranks of the gang, segment by segment, should be neighbours: names follow the racks.
+    in_order = sorted(chosen.fits, key=lambda one: (one[0], snapshot.views[one[1].node_id].place, one[1].node_id))
+    members = tuple(Placed(fit.node_id, fit.mask, tuple(zip(keys, group, strict=True))) for group, fit in in_order)
+    return Plan(members, tuple(zip(keys, chosen.domain, strict=False)), seed)
 
 
-def _picked(snapshot: Snapshot, request: Request, nodes: Sequence[Open], excluded: AbstractSet[str]) -> list[Picked]:
-    views, window = snapshot.views, request.window
-    count, topology = request.shape.count, request.shape.topology
-    picked: list[Picked] = []
-    for one in nodes:
-        bookable = views[one.node_id].free(window) & one.usable
-        mask = pick_atoms(bookable, one.islands, count, topology)
-        if mask and one.node_id not in excluded:
-            picked.append(Picked(one.node_id, mask, bookable.bit_count() - count))
-    return picked
+def _foremost(
+    fitting: Fitting, gangs: Mapping[Group, tuple[int, Mapping[Group, int]]], policy: Policy
+) -> Mapping[Group, tuple[int, Mapping[Group, int]]]:
+    """Leave out what cannot rank first, and of many equals all but the first by name: scoring is what costs."""
+    least = min(left for left, _ in gangs.values())
+    tightest = sorted(domain for domain, (left, _) in gangs.items() if left == least)
+    if policy.rank_whole_domain > max(policy.rank_usable_gaps, policy.rank_spare):
+        breaks = {domain: sum(fitting.breaks_whole(*part) for part in gangs[domain][1].items()) for domain in tightest}
+        fewest = min(breaks.values())
+        tightest = [domain for domain in tightest if breaks[domain] == fewest]
+    enough = max(policy.top_n, _SCORED_MAX // max(1, sum(fitting.counts[group] for group in gangs[tightest[0]][1])))
+    return {domain: gangs[domain] for domain in tightest[:enough]}
 
 
-def _group(snapshot: Snapshot, request: Request, known: Standing, name: str, fitting: Sequence[Picked]) -> Group:
-    views = snapshot.views
-    fits = tuple(
-        Fit(
-            views[one.node_id].node.name, one, score(views[one.node_id], request, one), not views[one.node_id].held_mask
-        )
-        for one in fitting
-    )
-    nodes = known.nodes[name]
-    breaks_whole = request.size < len(nodes) and all(
-        views[node_id].free(request.window) == views[node_id].atoms_mask for node_id in nodes
-    )
-    return Group(fits, breaks_whole)
+def _share(
+    snapshot: Snapshot,
+    request: Request,
+    policy: Policy,
+    scorers: Weighed,
+    fitting: Fitting,
+    group: Group,
+    size: int,
+) -> Share:
+    views, window = snapshot.ordered, request.window
+    fits: list[Fit] = []
+    for number in fitting.numbers(group):
+        view, mask = views[number], fitting.picked[number]
+        gaps = view.gaps(mask, window) if view.node.booked else (None, None)
+        offer = Offer(mask, (fitting.bookable[number] & ~mask).bit_count(), gaps)
+        shreds = sum(1 for gap_ms in gaps if gap_ms is not None and 0 < gap_ms < policy.usable_gap_ms)
+        points = score(view, request, offer, scorers)
+        fits.append(Fit(view.node.id, mask, offer.left, points, not view.held_mask, shreds))
+    return Share(group, tuple(fits), size, fitting.breaks_whole(group, size))
 
 
 def _drawn(candidates: list[Candidate], seed: int, top_n: int) -> Candidate:
     equal = [candidate for candidate in candidates[:top_n] if candidate.rank == candidates[0].rank]
     return equal[seed % len(equal)]
-
-
-def _refusal(
-    snapshot: Snapshot,
-    request: Request,
-    known: Standing,
-    fitting: dict[str, list[Picked]],
-    excluded: AbstractSet[str],
-) -> Refusal:
-    reasons = dict(known.reasons)
-    for group, nodes in known.open.items():
-        fit = {one.node_id for one in fitting.get(group, ())}
-        for one in nodes:
-            if one.node_id in fit:
-                reasons[one.node_id] = Reason("tooFewPeers")
-            elif one.node_id in excluded or group not in fitting:
-                reasons[one.node_id] = Reason("excluded")
-            else:
-                reasons[one.node_id] = why_none(snapshot.views[one.node_id], one, request)
-    size_max = max(map(len, fitting.values()), default=0)
-    never = known.size_ever < request.size
-    return Refusal(request.size, request.topology_key, size_max, gathered(reasons.values()), never)

@@ -1,6 +1,6 @@
 """Refusals as values, and the one place that words them."""
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -37,20 +37,19 @@ _WORDS: Final[dict[ReasonCode, str]] = {
     "selectorMismatch": "outside the node selector",
     "labelMissing": "without the label",
     "tooFewDevices": "without enough such devices",
-    "noSuchIsland": "without an NVLink island that large",
+    "noSuchIsland": "without an NVLink island or NUMA node that large",
     "held": "with devices on hold",
     "booked": "booked",
-    "islandBooked": "with no free NVLink island that large",
+    "islandBooked": "with no free NVLink island or NUMA node that large",
     "tooFewPeers": "free, but with too few others of the same value",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """Why one node does not take part, and until when that is known to last (ms UTC, None: nobody knows)."""
+    """Why one node does not take part, whatever the window."""
 
     code: ReasonCode
-    until_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +66,12 @@ class Refusal:
     """No gang fits. `size_max` is the most nodes that fit together, `never` that no wait can help."""
 
     size: int
-    topology_key: str | None
+    keys: tuple[str, ...]  # on which its nodes had to agree: the least that would have done
     size_max: int
     blockers: tuple[Blocker, ...]
     never: bool
+    segment_key: str | None = None
+    segment_size: int = 0
 
     @property
     def code(self) -> str:
@@ -80,31 +81,35 @@ class Refusal:
     @property
     def sentence(self) -> str:
         """The one sentence that API, command line, page and log all show."""
-        if self.size == 1 and self.topology_key is None:
+        if self.size == 1 and not self.keys:
             head = "no node fits"
         else:
-            nodes = f"{self.size} node" + ("s" if self.size > 1 else "")
-            where = f" in one {self.topology_key}" if self.topology_key else ""
-            most = f"at most {self.size_max} node{'' if self.size_max == 1 else 's'}"
-            head = f"no gang of {nodes} fits{where} ({most} {'fits' if self.size_max == 1 else 'fit'} together)"
-        why = "; ".join(_phrase(blocker, self.topology_key) for blocker in self.blockers)
+            where = "".join(f" {'and' if at else 'in'} one {key}" for at, key in enumerate(self.keys))
+            if self.segment_key is not None:
+                where += f", {self.segment_size} by {self.segment_size} in one {self.segment_key}"
+            most = f"at most {_nodes(self.size_max)} {'fits' if self.size_max == 1 else 'fit'} together"
+            head = f"no gang of {_nodes(self.size)} fits{where} ({most})"
+        grouped = bool(self.keys) or self.segment_key is not None
+        why = "; ".join(_phrase(blocker, grouped=grouped) for blocker in self.blockers)
         return f"{head}: {why}" if why else f"{head}: the pool has no nodes"
 
 
-def _phrase(blocker: Blocker, topology_key: str | None) -> str:
-    nodes = f"{blocker.nodes} node{'' if blocker.nodes == 1 else 's'}"
+def _nodes(count: int) -> str:
+    return f"{count} node{'' if count == 1 else 's'}"
+
+
+def _phrase(blocker: Blocker, *, grouped: bool) -> str:
     until = f" until {format_instant(blocker.until_ms)}" if blocker.until_ms is not None else ""
-    words = "free, but too few" if blocker.code == "tooFewPeers" and topology_key is None else _WORDS[blocker.code]
-    return f"{nodes} {words}{until}"
+    words = "free, but too few" if blocker.code == "tooFewPeers" and not grouped else _WORDS[blocker.code]
+    return f"{_nodes(blocker.nodes)} {words}{until}"
 
 
-def gathered(reasons: Iterable[Reason]) -> tuple[Blocker, ...]:
-    """Count equal reasons, most nodes first; `until_ms` is the earliest that any of them names."""
-    counts: dict[ReasonCode, int] = {}
-    untils: dict[ReasonCode, int] = {}
-    for reason in reasons:
-        counts[reason.code] = counts.get(reason.code, 0) + 1
-        if reason.until_ms is not None:
-            untils[reason.code] = min(untils.get(reason.code, reason.until_ms), reason.until_ms)
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+def blockers(counts: Mapping[ReasonCode, int], untils: Mapping[ReasonCode, int]) -> tuple[Blocker, ...]:
+    """Return what stands in the way, most nodes first.
+
+    Args:
+        counts: Nodes by reason.
+        untils: Of some reasons, the earliest instant at which one of its nodes is expected back.
+    """
+    ordered = sorted(((code, nodes) for code, nodes in counts.items() if nodes), key=lambda item: (-item[1], item[0]))
     return tuple(Blocker(code, nodes, untils.get(code)) for code, nodes in ordered)

@@ -66,14 +66,14 @@ def risks(reservation: Reservation, snapshot: Snapshot, policy: Policy) -> tuple
 
     Source: design, section 7, "The check".
     """
-    found = (_risk(reservation, member, snapshot, policy) for member in reservation.members)
+    found = (_risk(member, snapshot, policy) for member in reservation.members)
     known = tuple(risk for risk in found if risk is not None)
     if reservation.state is State.ACTIVE:
         return tuple(risk for risk in known if not risk.soft and risk.code not in _NO_HARM_TO_TENANTS)
     return known
 
 
-def _risk(reservation: Reservation, member: Member, snapshot: Snapshot, policy: Policy) -> Risk | None:
+def _risk(member: Member, snapshot: Snapshot, policy: Policy) -> Risk | None:
     node_id, mask = member.node_id, member.mask
     view = snapshot.views.get(node_id)
     if member.bind is BindState.LOST:
@@ -85,7 +85,7 @@ def _risk(reservation: Reservation, member: Member, snapshot: Snapshot, policy: 
     for cause, held in sorted(view.node.held.items()):
         if held & mask:
             return Risk(node_id, "held", cause)
-    return _topology_risk(reservation, view) or _node_risk(view, policy)
+    return _topology_risk(member, view) or _node_risk(view, policy)
 
 
 def _node_risk(view: NodeView, policy: Policy) -> Risk | None:
@@ -99,13 +99,15 @@ def _node_risk(view: NodeView, policy: Policy) -> Risk | None:
     return None
 
 
-def _topology_risk(reservation: Reservation, view: NodeView) -> Risk | None:
-    if reservation.topology_key is None:
-        return None
-    value = group_value(view, reservation.topology_key)
-    if value == reservation.topology_value:
-        return None
-    return Risk(view.node.id, "topologyChanged", value or "", soft=value is None)
+def _topology_risk(member: Member, view: NodeView) -> Risk | None:
+    unknown = False
+    for key, booked_value in member.agreed:
+        value = group_value(view, key)
+        if value is None:
+            unknown = True
+        elif value != booked_value:
+            return Risk(view.node.id, "topologyChanged", value)
+    return Risk(view.node.id, "topologyChanged", soft=True) if unknown else None
 
 
 def due_repair(reservation: Reservation, found: Iterable[Risk], now_ms: int, policy: Policy) -> frozenset[str]:

@@ -1,8 +1,9 @@
-"""Which nodes take over: as few moves as possible inside the same topology value, else the whole gang again."""
+"""Which nodes take over: as few moves as possible inside the same topology values, else the whole gang again."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
-from muster_coordinator.core.model import Booked, Member, Reservation
+from muster_coordinator.core.model import Agreed, Booked, Grouping, Member, Policy, Reservation
 from muster_coordinator.core.placement.pipeline import Placed, plan
 from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.snapshot import Snapshot
@@ -15,7 +16,7 @@ class Repaired:
 
     kept: tuple[Member, ...]
     added: tuple[Placed, ...]
-    topology_value: str | None
+    agreed: Agreed
     seed: int
 
 
@@ -24,10 +25,9 @@ def plan_repair(
     bad_nodes: frozenset[str],
     snapshot: Snapshot,
     window: Window,
+    policy: Policy,
     *,
     seed: int,
-    top_n: int,
-    turnaround_ms: int,
 ) -> Repaired | Refusal:
     """Plan the repair of one booking.
 
@@ -36,30 +36,49 @@ def plan_repair(
         bad_nodes: Nodes to avoid: those whose members are unsound or did not bind.
         snapshot: The pool, other bookings and maintenance included: a repair never takes from them.
         window: What is left to book: the whole window before the start, the rest of it afterwards.
+        policy: Of the pool.
         seed: For chance among equals.
-        top_n: Of the pool's policy.
-        turnaround_ms: Of the pool's policy.
 
     Source: design, section 7, "The repair".
     """
-    occupied = window.occupied(turnaround_ms)
+    occupied = window.occupied(policy.turnaround_ms)
+    own_free = snapshot.without(reservation.id, [member.node_id for member in reservation.members])
     kept = tuple(member for member in reservation.members if member.node_id not in bad_nodes)
-    own_free = snapshot.without(reservation.id)
     if kept and len(kept) < reservation.size:
-        missing = replace(reservation.request(occupied), size=reservation.size - len(kept))
-        taken = {member.node_id for member in kept}
-        # The kept members' nodes are excluded by name; their atoms are booked again so that leftovers are true.
-        rest = own_free
-        for member in kept:
-            rest = rest.with_booking(
-                member.node_id, Booked(occupied.start_ms, occupied.end_ms, member.mask, reservation.id)
-            )
-        moved = plan(
-            rest, missing, seed=seed, top_n=top_n, excluded=bad_nodes | taken, within=reservation.topology_value
-        )
-        if not isinstance(moved, Refusal):
-            return Repaired(kept, moved.members, reservation.topology_value, seed)
-    whole = plan(own_free, reservation.request(occupied), seed=seed, top_n=top_n, excluded=bad_nodes)
+        added = _moved(reservation, kept, bad_nodes, own_free, occupied, policy, seed)
+        if added is not None:
+            return Repaired(kept, added, reservation.agreed, seed)
+    whole = plan(own_free, reservation.request(occupied), policy, seed=seed, excluded=bad_nodes)
     if isinstance(whole, Refusal):
         return whole
-    return Repaired((), whole.members, whole.topology_value, seed)
+    return Repaired((), whole.members, whole.agreed, seed)
+
+
+def _moved(
+    reservation: Reservation,
+    kept: tuple[Member, ...],
+    bad_nodes: frozenset[str],
+    own_free: Snapshot,
+    occupied: Window,
+    policy: Policy,
+    seed: int,
+) -> tuple[Placed, ...] | None:
+    """Return nodes for the members that must move, each beside those it was booked with; None where one finds none."""
+    rest = own_free
+    # The kept members' nodes are excluded by name; their atoms are booked again so that leftovers are true.
+    for member in kept:
+        rest = rest.with_booking(
+            member.node_id, Booked(occupied.start_ms, occupied.end_ms, member.mask, reservation.id)
+        )
+    taken = bad_nodes | {member.node_id for member in kept}
+    moving = Counter(member.agreed for member in reservation.members if member not in kept)
+    added: tuple[Placed, ...] = ()
+    for agreed, size in sorted(moving.items()):
+        same_values = Grouping(required=tuple(key for key, _ in agreed))
+        missing = replace(reservation.request(occupied), size=size, grouping=same_values)
+        moved = plan(rest, missing, policy, seed=seed, excluded=taken, within=agreed)
+        if isinstance(moved, Refusal):
+            return None
+        added += moved.members
+        taken |= {member.node_id for member in moved.members}
+    return added

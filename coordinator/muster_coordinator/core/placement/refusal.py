@@ -1,0 +1,96 @@
+"""Why there is no gang: every node counted under the one thing that keeps it away, and until when."""
+
+from collections import Counter
+from dataclasses import replace
+from functools import lru_cache
+from itertools import compress, islice
+from operator import gt
+from typing import Final
+
+from muster_coordinator.core.layout import Layout
+from muster_coordinator.core.model import Entry, Request
+from muster_coordinator.core.placement.atoms import pick_atoms
+from muster_coordinator.core.placement.fitting import Fitting, largest
+from muster_coordinator.core.placement.reasons import ReasonCode, Refusal, blockers
+from muster_coordinator.core.placement.standing import Picks
+from muster_coordinator.core.snapshot import Snapshot
+
+_DATED_MAX: Final = 64
+"""Nodes whose calendars are searched for the end of what blocks them: those nearest to a gang, in a large pool."""
+
+_REMEMBERED: Final = 1 << 14
+
+
+def refusal(snapshot: Snapshot, request: Request, fitting: Fitting) -> Refusal:
+    """Say why no gang fits on this level.
+
+    The date of `booked` is the first at which one of the nodes looked at is free for as long again; of a large pool,
+    those of the groups that come closest to a gang are looked at.
+    """
+    standing, grouping = fitting.standing, request.grouping
+    counts = Counter(standing.closed)
+    counts["tooFewPeers"] = sum(fitting.counts.values())
+    # Nodes are alike: those in the same state are asked together.
+    unfit = map(gt, standing.is_open, map(bool, fitting.picked))
+    alike = Counter(compress(zip(standing.picks, standing.usable, fitting.booked, strict=True), unfit))
+    for (picks, usable, booked), nodes in alike.items():
+        counts[_code(picks, usable, picks.suitable & ~booked)] += nodes
+    # Those that fit and were left out: refused just now, or outside the values that a repair keeps to.
+    counts["excluded"] += len(standing.reasons) - counts.total()
+    until_ms = _free_again_ms(snapshot, request, fitting) if counts["booked"] else None
+    size_max, _ = largest(fitting, request, fitting.counts)
+    size_ever, _ = largest(fitting, request, standing.ever)
+    return Refusal(
+        request.size,
+        fitting.keys,
+        size_max,
+        blockers(counts, {} if until_ms is None else {"booked": until_ms}),
+        size_ever < request.size,
+        grouping.segment_key,
+        grouping.segment_size,
+    )
+
+
+def _code(picks: Picks, usable: int, free: int) -> ReasonCode:
+    # An excluded node that could give its part is not counted here.
+    return "excluded" if picks[free & usable] else blocked_by(picks.layout, picks.entries, usable, free)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def blocked_by(layout: Layout, entries: tuple[Entry, ...], usable: int, free: int) -> ReasonCode:
+    """Say why a node that passes every filter has no atoms to give in this window.
+
+    Args:
+        layout: Of the node.
+        entries: What is asked.
+        usable: Suitable atoms without a hold.
+        free: Suitable atoms that are not booked in the window, held ones included.
+    """
+    if pick_atoms(free, layout, entries) or not pick_atoms(usable, layout, entries):
+        return "held"
+    anywhere = tuple(replace(entry, topology="any") for entry in entries)
+    return "islandBooked" if pick_atoms(free & usable, layout, anywhere) else "booked"
+
+
+def _free_again_ms(snapshot: Snapshot, request: Request, fitting: Fitting) -> int | None:
+    standing, counts = fitting.standing, fitting.counts
+    nearest = sorted(standing.members, key=lambda group: (-counts.get(group, 0), group))
+    waiting = (
+        number
+        for group in nearest
+        for number in standing.members[group]
+        if standing.reasons[number] is None
+        and _code(
+            standing.picks[number],
+            standing.usable[number],
+            standing.picks[number].suitable & ~fitting.booked[number],
+        )
+        == "booked"
+    )
+    first_ms: int | None = None
+    for number in islice(waiting, _DATED_MAX):
+        picks, usable = standing.picks[number], standing.usable[number]
+        again_ms = snapshot.ordered[number].free_again_ms(usable, picks.__getitem__, request.window)
+        if again_ms is not None and (first_ms is None or again_ms < first_ms):
+            first_ms = again_ms
+    return first_ms
