@@ -1,5 +1,6 @@
 """What the operator decides: a TOML file, overruled by MUSTER_AGENT_... variables. All mistakes are told at once."""
 
+import shlex
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -9,8 +10,12 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
+from muster_agent.drivers.bind.imex import MAKE_CHANNEL, NODES_CONFIG, QUERY, RESTART
+from muster_agent.drivers.bind.systemd import PLACE
+from muster_agent.drivers.device_nodes import DEV_DIR, DRIVER_DIR
 from muster_agent.drivers.host import BOOT_ID, MACHINE_ID
 from muster_agent.drivers.kmsg import KMSG
+from muster_agent.holders.processes import DAEMONS
 from muster_shared.codec import Label, Text
 from muster_shared.time import parse_duration
 
@@ -33,7 +38,26 @@ def _web_address(value: str) -> str:
     return value
 
 
+def _words(value: object) -> object:
+    return shlex.split(value) if isinstance(value, str) else value
+
+
+def _loopback(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    if host not in {"127.0.0.1", "[::1]", "localhost"} or not port.isdecimal() or int(port) >= 1 << 16:
+        raise ValueError("write 127.0.0.1:PORT; a proxy of the site's own may offer it to others")
+    return value
+
+
+def _unit(value: str) -> str:
+    if value.count(PLACE) != 1 or not value.endswith((".slice", ".service", ".scope")):
+        raise ValueError(f"write a unit's name with {PLACE} in it once, such as muster-{PLACE}.slice")
+    return value
+
+
 Milliseconds = Annotated[int, Field(ge=1), BeforeValidator(_duration_ms)]
+Words = Annotated[tuple[str, ...], BeforeValidator(_words)]  # in a variable, separated and quoted as in a shell
+Command = Annotated[Words, Field(min_length=1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +73,30 @@ class Config:
     state_dir: Path = Path("/var/lib/muster-agent")  # must survive a reboot
     run_dir: Path = Path("/run/muster-agent")  # must not
     cdi_dir: Path = Path("/var/run/cdi")  # where container runtimes look for dynamic specs
+    bind_drivers: Annotated[tuple[Literal["env", "cdi", "hooks", "systemd"], ...], BeforeValidator(_words)] = (
+        "env",
+        "cdi",
+        "hooks",
+    )
+    hooks_dir: Path = Path("/etc/muster")  # of bind.d, unbind.d and preempt.d
+    hook_limit: Milliseconds = 30_000  # each hook; an end waits for one that runs
+    hooks_isolate: bool = False  # the unbind hooks take the devices from a tenant that runs
+    tenant_unit: Annotated[str, AfterValidator(_unit)] = f"muster-{PLACE}.slice"  # of the driver "systemd"
+    imex_nodes_config: Path = NODES_CONFIG
+    imex_query: Command = QUERY
+    imex_restart: Command = RESTART
+    imex_make_channel: Command = MAKE_CHANNEL
+    allowed_processes: Words = DAEMONS  # programs of the host that may be on any GPU at any time
+    allowed_cgroups: Words = ()  # patterns of cgroups that may, such as /kubepods*/*dcgm*
+    gpu_reset: bool = True  # reset an empty GPU where a hold asks for it
+    metrics_listen: Annotated[str, AfterValidator(_loopback)] | None = None  # such as 127.0.0.1:9471
     scan_interval: Milliseconds = 5_000  # between two readings of all GPUs
     gpu_driver: Literal["nvml", "fake"] = "nvml"
     nvml_library_dir: Path | None = None  # searched before the system's for libnvidia-ml.so.1
     fake_state: Path | None = None  # the GPUs of gpu_driver = "fake"
     fake_events: Path | None = None  # and their faults
+    nvidia_driver_dir: Path = DRIVER_DIR
+    dev_dir: Path = DEV_DIR
     kernel_log: Path = KMSG
     kernel_log_any_facility: bool = False  # believe what user space writes there: for tests
     machine_id_file: Path = MACHINE_ID  # two agents of one demo host need two machine ids

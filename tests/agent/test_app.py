@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from muster_agent.app import serve
 from muster_agent.clock import SystemClock
 from muster_agent.config import Config
 from muster_agent.core.readings import GpuEvent, HostReading, NodeReading
@@ -20,6 +19,7 @@ from muster_agent.drivers.fake import FakeGpus, append_event, fake_host, write_s
 from muster_agent.drivers.gpu import GpuDriver
 from muster_agent.journal import Journal
 from muster_agent.sdnotify import Notifier
+from muster_agent.serving import serve
 from muster_shared.wire import Assignment, Registration, Report
 from tests.support.stand_in import StandIn, problem, serving
 

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from muster_agent.drivers.bind import BindDriver, BindError
-from muster_agent.drivers.bind.cdi import Cdi, device_minors
+from muster_agent.drivers.bind.cdi import Cdi
 from muster_agent.drivers.bind.envfile import EnvFile
+from muster_agent.drivers.device_nodes import DeviceNodes
 from tests.agent.test_journal import RECORD
 
 Driven = tuple[BindDriver, Path]  # and the path of its artefact
@@ -24,7 +25,7 @@ GPU Excluded:\t No
 def host(tmp_path: Path) -> Path:
     """A host with two GPUs: GPU-0 is minor 4, GPU-1 is minor 0; /dev/nvidia0 has not been made."""
     for bus, uuid, minor in (("1a", "GPU-0", 4), ("5e", "GPU-1", 0)):
-        folder = tmp_path / "proc" / f"0000:{bus}:00.0"
+        folder = tmp_path / "proc" / "gpus" / f"0000:{bus}:00.0"
         folder.mkdir(parents=True)
         (folder / "information").write_text(INFORMATION.format(uuid=uuid, bus=bus, minor=minor))
     (tmp_path / "dev").mkdir()
@@ -33,10 +34,14 @@ def host(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def nodes(host: Path) -> DeviceNodes:
+    return DeviceNodes(host / "proc", host / "dev")
+
+
 @pytest.fixture(params=["cdi", "envfile"])
 def driver(request: pytest.FixtureRequest, host: Path) -> Driven:
     if request.param == "cdi":
-        return Cdi(host / "cdi", host / "proc", host / "dev"), host / "cdi" / "muster-alloc_a.json"
+        return Cdi(host / "cdi", nodes(host)), host / "cdi" / "muster-alloc_a.json"
     return EnvFile(host / "run"), host / "run" / "reservations" / "alloc_a.env"
 
 
@@ -121,7 +126,7 @@ def test_neither_driver_takes_devices_from_a_running_tenant(driver: Driven) -> N
 
 
 def test_a_cdi_spec_names_one_device_with_the_nodes_that_exist(host: Path) -> None:
-    Cdi(host / "cdi", host / "proc", host / "dev").grant(RECORD)
+    Cdi(host / "cdi", nodes(host)).grant(RECORD)
 
     assert json.loads((host / "cdi" / "muster-alloc_a.json").read_text()) == {
         "cdiVersion": "0.5.0",
@@ -151,7 +156,7 @@ def test_a_cdi_spec_names_one_device_with_the_nodes_that_exist(host: Path) -> No
 
 
 def test_without_a_driver_the_spec_has_no_empty_list_of_nodes(tmp_path: Path) -> None:
-    Cdi(tmp_path, tmp_path / "no-proc", tmp_path / "no-dev").grant(RECORD)
+    Cdi(tmp_path, nodes(tmp_path)).grant(RECORD)
 
     (device,) = json.loads((tmp_path / "muster-alloc_a.json").read_text())["devices"]
     assert "deviceNodes" not in device["containerEdits"]
@@ -166,18 +171,18 @@ def test_no_temporary_name_is_one_that_a_runtime_would_read(host: Path, monkeypa
         return real(self, target)
 
     monkeypatch.setattr(Path, "replace", watched)
-    Cdi(host / "cdi", host / "proc", host / "dev").grant(RECORD)
+    Cdi(host / "cdi", nodes(host)).grant(RECORD)
 
     assert seen
     assert not [name for name in seen if name.endswith((".json", ".yaml"))]
 
 
 def test_minor_numbers_are_read_from_the_driver_and_odd_entries_are_passed_over(host: Path) -> None:
-    (host / "proc" / "0000:99:00.0").mkdir()
-    (host / "proc" / "0000:98:00.0").mkdir()
-    (host / "proc" / "0000:98:00.0" / "information").write_text("GPU UUID: \t GPU-9\nDevice Minor: \t ??\n")
+    (host / "proc" / "gpus" / "0000:99:00.0").mkdir()
+    (host / "proc" / "gpus" / "0000:98:00.0").mkdir()
+    (host / "proc" / "gpus" / "0000:98:00.0" / "information").write_text("GPU UUID: \t GPU-9\nDevice Minor: \t ??\n")
 
-    assert device_minors(host / "proc") == {"GPU-0": 4, "GPU-1": 0}
+    assert nodes(host).minors() == {"GPU-0": 4, "GPU-1": 0}
 
 
 def test_an_environment_file_is_plain_enough_for_shells_systemd_and_podman(host: Path) -> None:
@@ -201,11 +206,11 @@ def test_what_no_record_asks_for_is_removed_and_nothing_else(tmp_path: Path) -> 
     (tmp_path / "run" / "reservations").mkdir(parents=True)
     (tmp_path / "run" / "reservations" / "alloc_lost.env").write_text("")
 
-    assert Cdi(tmp_path / "cdi").sweep({"alloc_kept"}) == ["alloc_lost"]
+    assert Cdi(tmp_path / "cdi", nodes(tmp_path)).sweep({"alloc_kept"}) == ["alloc_lost"]
     assert EnvFile(tmp_path / "run").sweep({"alloc_kept"}) == ["alloc_lost"]
     left = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
     assert left == ["muster-alloc_kept.json", "nvidia.json"]
 
 
 def test_a_node_that_never_bound_has_nothing_to_sweep(tmp_path: Path) -> None:
-    assert Cdi(tmp_path / "cdi").sweep(()) == []
+    assert Cdi(tmp_path / "cdi", nodes(tmp_path)).sweep(()) == []

@@ -1,7 +1,7 @@
 """The loop on a clock of the test's own, with the coordinator in process: when it asks, tells, waits and acts."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -100,6 +100,10 @@ class InProcess:
         )
 
 
+async def inline(work: Callable[[], None]) -> None:
+    work()
+
+
 @dataclass
 class Stage:
     clock: VirtualClock
@@ -130,7 +134,7 @@ async def running(coordinator: InProcess, folder: Path, fence: Fence | None = No
         gpus=Quiet(),
         kernel_log=Quiet(),
         senses=senses,
-        hands=Hands(journal, [EnvFile(folder / "run")], clock),
+        hands=Hands(journal, [EnvFile(folder / "run")], clock, aside=inline),
         reporter=Reporter(senses, clock, "1"),
         notifier=Notifier(None),
         clock=clock,

@@ -6,12 +6,13 @@ import pytest
 
 from muster_agent.core import machine
 from muster_agent.core.desired import Desired
-from muster_agent.core.records import Act, Facts, Save
+from muster_agent.core.records import Act, Facts, Instance, Save
 from muster_shared.wire import Hold
 from tests.support.agent_world import (
     AFTER_BACKOFF_MS,
     FACTS,
     HOUR_MS,
+    ON_GPU_1,
     A,
     B,
     World,
@@ -31,7 +32,7 @@ def names(acts: list[Act]) -> list[str]:
 def test_intent_is_on_disk_before_a_tenant_gets_near_a_device_and_the_fence_before_both() -> None:
     world = bound(A)
 
-    assert names(world.acts) == ["SaveFence", "Save binding", "Grant", "Save bound"]
+    assert names(world.acts) == ["SaveFence", "Look", "Save binding", "Grant", "Save bound"]
 
 
 def test_an_unbind_is_written_first_then_done_then_written_as_done() -> None:
@@ -41,7 +42,7 @@ def test_an_unbind_is_written_first_then_done_then_written_as_done() -> None:
     world.take(desired(2))
     world.settle()
 
-    assert names(world.acts) == ["SaveFence", "Save unbinding", "Revoke", "Save released"]
+    assert names(world.acts) == ["SaveFence", "Save unbinding", "Revoke", "Evict", "Save released"]
     assert world.told() == {}
     assert world.exposed == {}
 
@@ -53,7 +54,7 @@ def test_unbinds_go_before_binds() -> None:
     world.take(desired(2, [B]))
     world.settle()
 
-    assert names(world.acts)[1:4] == ["Save unbinding", "Revoke", "Save released"]
+    assert names(world.acts)[1:5] == ["Save unbinding", "Revoke", "Evict", "Save released"]
     assert world.told() == {"alloc_b": "bound"}
 
 
@@ -75,6 +76,29 @@ def held(world: World) -> None:
     world.facts = Facts(FACTS.devices, (Hold(device="GPU-0", cause="xid", code=79, since_ms=0, clears_by="operator"),))
 
 
+def stubborn(world: World) -> None:
+    world.stubborn.add("alloc_a")
+
+
+def foreign(*devices: str) -> Callable[[World], None]:
+    def step(world: World) -> None:
+        world.foreign = set(devices)
+
+    return step
+
+
+def to_be_reset(world: World) -> None:
+    world.facts = replace(FACTS, holds=(ON_GPU_1.model_copy(update={"clears_by": "gpuResetVerified"}),))
+
+
+def split(world: World) -> None:
+    """GPU-3 has been split into two instances."""
+    halves = tuple(Instance(f"MIG-{half}", "GPU-3", gpu_instance=half, compute_instance=0) for half in (1, 2))
+    world.facts = replace(FACTS, devices=FACTS.devices - {"GPU-3"} | {"MIG-1", "MIG-2"}, instances=halves)
+
+
+SHARED, OTHER = (order(f"alloc_{name}", "GPU-2", shared=("GPU-2",)) for name in "ab")
+MIG_1, MIG_2 = (order(f"alloc_{name}", f"MIG-{half}") for name, half in (("a", 1), ("b", 2)))
 Script = list[Desired | Callable[[World], None]]
 SCRIPTS: dict[str, Script] = {
     "bind, unbind": [desired(1, [A]), desired(2)],
@@ -86,6 +110,13 @@ SCRIPTS: dict[str, Script] = {
     "reboot": [desired(1, [A]), restarted_host, desired(2)],
     "held": [held, desired(1, [A]), later(AFTER_BACKOFF_MS)],
     "bound when a hold comes": [desired(1, [A]), held, later(120_000)],
+    # A process that was killed gives the grace anew: whom it has told to end, it cannot know.
+    "stubborn tenant": [stubborn, desired(1, [A]), desired(2), *(later(A.kill_grace_ms) for _ in range(3))],
+    "somebody else computes there": [foreign("GPU-1"), desired(1, [A]), foreign(), later(AFTER_BACKOFF_MS)],
+    "preempted": [desired(1, [A]), desired(2, [replace(A, preempt_boot_ms=31_000)]), later(30_000), desired(3)],
+    "a hold asks for a reset": [desired(1, [A]), to_be_reset, desired(2)],
+    "shared": [desired(1, [SHARED, OTHER]), desired(2, [OTHER]), desired(3)],
+    "instances": [split, desired(1, [MIG_1, MIG_2]), desired(2, [MIG_2]), desired(3)],
     "forgotten in the end": [desired(1, [A]), desired(2), later(25 * HOUR_MS)],
 }
 
@@ -120,7 +151,8 @@ def play(script: Script, cuts: dict[int, str]) -> tuple[World, int]:
 def outcome(world: World) -> object:
     records = {key: (record.state, record.generation) for key, record in world.records.items()}
     exposed = {key: (record.generation, record.devices) for key, record in world.exposed.items()}
-    return records, exposed, world.told(), world.fence, world.state.applied_rev
+    holding = sorted(world.holding)
+    return records, exposed, holding, world.told(), world.fence, world.state.applied_rev, set(world.resets)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

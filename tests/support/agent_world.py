@@ -9,16 +9,21 @@ from muster_agent.core.desired import Desired, Fence, Order
 from muster_agent.core.outcomes import BACKOFF_MS, after
 from muster_agent.core.records import (
     Act,
+    Evict,
     Facts,
     Forget,
     Grant,
+    Look,
     Outcome,
     Record,
+    Reset,
     Revoke,
     Save,
     SaveFence,
     State,
+    Touch,
     Verify,
+    Warn,
 )
 from muster_agent.core.statuses import statuses
 from muster_shared.wire import AssignmentStatus, Hold
@@ -72,6 +77,11 @@ class World:
     records: dict[str, Record] = field(default_factory=dict)
     fence: Fence = field(default_factory=Fence)
     exposed: dict[str, Record] = field(default_factory=dict)  # what a tenant can reach, by allocation id
+    holding: dict[str, Record] = field(default_factory=dict)  # what its processes still hold
+    stubborn: set[str] = field(default_factory=set)  # allocations whose processes TERM does not end
+    foreign: set[str] = field(default_factory=set)  # devices on which somebody computes whom nobody let in
+    resets: list[str] = field(default_factory=list)  # GPUs that were reset
+    warned: list[str] = field(default_factory=list)  # allocations that were given notice
     fails: Callable[[Act], str | None] = lambda _act: None
     acts: list[Act] = field(default_factory=list)
     live: State | None = None
@@ -112,6 +122,12 @@ class World:
         raise AssertionError(f"no rest after {acts_max} acts, the last: {self.acts[-3:]}")
 
     def perform(self, act: Act) -> None:
+        if isinstance(act, SaveFence | Save | Forget):
+            self._write(act)
+        else:
+            self._touch(act)
+
+    def _write(self, act: SaveFence | Save | Forget) -> None:
         match act:
             case SaveFence(fence):
                 self.fence = fence
@@ -119,19 +135,36 @@ class World:
                 self.records[record.allocation_id] = record
             case Forget(allocation_id):
                 self.records.pop(allocation_id, None)
+
+    def _touch(self, act: Look | Touch) -> None:
+        match act:
             case Grant(record):
-                self.exposed[record.allocation_id] = record
+                self.exposed[record.allocation_id] = self.holding[record.allocation_id] = record
             case Revoke(record):
                 self.exposed.pop(record.allocation_id, None)
-            case Verify():
+            case Evict(record):
+                if act.force or record.allocation_id not in self.stubborn:
+                    self.holding.pop(record.allocation_id, None)
+            case Reset():
+                self.resets += act.gpus
+            case Warn(record):
+                self.warned.append(record.allocation_id)
+            case Verify() | Look():
                 pass
 
     def _look(self, act: Act) -> str | None:
-        if isinstance(act, Verify):
-            there = self.exposed.get(act.record.allocation_id)
-            same = there is not None and there.end_unix_ms == act.record.end_unix_ms
-            return None if same else "gone or different"
-        return None
+        match act:
+            case Verify(record):
+                there = self.exposed.get(record.allocation_id)
+                same = there is not None and there.end_unix_ms == record.end_unix_ms
+                return None if same else "gone or different"
+            case Look():
+                held = {uuid for record in self.holding.values() for uuid in record.devices} | self.foreign
+                return f"foreignProcess: on {found[0]}" if (found := sorted(held & set(act.devices))) else None
+            case Evict(record) if record.allocation_id in self.holding:
+                return "releaseBlocked: pid 7" if act.force else "ending: pid 7"
+            case _:
+                return None
 
     def kill(self) -> None:
         """End the process; disk and artefacts stay."""
@@ -140,6 +173,7 @@ class World:
     def reboot(self, boot_id: str, *, artefacts_stay: bool = False) -> None:
         self.kill()
         self.boot_id, self.boot_ms = boot_id, 500
+        self.holding.clear()
         if not artefacts_stay:
             self.exposed.clear()
 
@@ -152,12 +186,16 @@ class World:
 
     def check(self) -> None:
         """What must hold after every act."""
-        held: set[str] = set()
-        for record in self.exposed.values():
-            assert not held & set(record.devices), f"a device is exposed twice: {self.exposed}"
-            held |= set(record.devices)
+        seen: dict[str, bool] = {}  # device -> all that have it share it
+        for record in {**self.exposed, **self.holding}.values():
+            for uuid in record.devices:
+                shares = uuid in record.shared
+                assert uuid not in seen or (shares and seen[uuid]), f"{uuid} is exposed twice: {self.exposed}"
+                seen[uuid] = shares
         told = {status.allocation_id for status in self.statuses() if status.state in {"binding", "bound", "unbinding"}}
-        assert self.exposed.keys() <= told | self._lost(), "an exposed device is missing from the report"
+        assert self.exposed.keys() | self.holding.keys() <= told | self._lost(), (
+            "an exposed device is missing from the report"
+        )
 
     def _lost(self) -> set[str]:
         return {status.allocation_id for status in self.statuses() if status.state == "lostByReboot"}

@@ -30,6 +30,10 @@ class Order:
     topology_key: str | None = None
     topology_value: str | None = None
     imex_channel: int | None = None
+    imex_peers: tuple[str, ...] = ()
+    shared: tuple[str, ...] = ()  # of `devices`, those of which it has a share in time
+    preempt_boot_ms: int | None = None  # it has been given notice, and must be gone then
+    kill_grace_ms: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,10 @@ def timed(state: DesiredState, *, sent_boot_ms: int, received_boot_ms: int) -> D
             topology_key=item.topology_key,
             topology_value=item.topology_value,
             imex_channel=item.imex_channel,
+            imex_peers=tuple(item.imex_peers),
+            shared=tuple(sorted(set(item.shared) & set(item.devices))),
+            preempt_boot_ms=None if item.preempt_in_ms is None else sent_boot_ms + item.preempt_in_ms,
+            kill_grace_ms=item.kill_grace_ms,
         )
         for item in state.assignments
     }

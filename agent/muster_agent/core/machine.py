@@ -4,10 +4,10 @@ Level-triggered: `next_act` looks at records, desired state, facts and the boot 
 first. The shell performs it and tells the outcome to `outcomes.after`. A process may die before, in or after any
 act: the records on disk are enough to go on from.
 
-    (none) --Save--> binding --Grant, Save--> bound --Save--> unbinding --Revoke, Save--> released --24 h--> (none)
-                      ^   |  trouble: Revoke, Save                ^                          ^
-               back-off   +--> failed                             +-- also from binding      +-- also from failed
-                      +---------+
+    (none) --Look, Save--> binding --Grant, Save--> bound --Save--> unbinding --Revoke, Evict, Save--> released
+                            ^   |  trouble: Revoke, Evict, Save      ^                                  ^    |
+                     back-off   +--> failed                          +-- also from binding  also from failed |
+                            +---------+                                                    (none) <--24 h----+
 
 Source: design, section 6; agent facts, sections 4.2 to 4.4. Checked by: tests/agent/test_machine.py, at every cut.
 """
@@ -16,21 +16,26 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
-from muster_agent.core.desired import Desired, Fence, Order, refusal
-from muster_agent.core.outcomes import backoff_ms, with_applied_rev
+from muster_agent.core.beginning import begin, failed
+from muster_agent.core.desired import Desired, Fence, refusal
+from muster_agent.core.outcomes import with_applied_rev
 from muster_agent.core.preconditions import obstacle
 from muster_agent.core.records import (
+    EXPOSED,
     Act,
+    Evict,
     Facts,
     Forget,
     Grant,
     Progress,
     Record,
+    Reset,
     Revoke,
     Save,
     SaveFence,
     State,
     Verify,
+    Warn,
 )
 
 TOMBSTONE_MS: Final = 24 * 3_600_000  # agent facts, 4.2: longer than any order can be under way
@@ -101,7 +106,7 @@ def next_act(state: State, facts: Facts | None, boot_ms: int) -> Act | None:
         for record in ripe:
             if act := rule(state, record, facts, boot_ms):
                 return act
-    return _begin(state, facts, boot_ms)
+    return begin(state, facts, boot_ms)
 
 
 def _end(state: State, record: Record, boot_ms: int) -> Act | None:
@@ -124,12 +129,47 @@ def _end_boot_ms(state: State, record: Record) -> int:
     return order.end_boot_ms if order else record.end_boot_ms
 
 
-def _let_go(state: State, record: Record, _facts: Facts | None, boot_ms: int) -> Act | None:
+def _let_go(state: State, record: Record, facts: Facts | None, boot_ms: int) -> Act | None:
     if record.state != "unbinding":
         return None
-    if state.memory_of(record.allocation_id).progress is Progress.REVOKED:
-        return Save(_released(state, record, boot_ms))
-    return Revoke(record)
+    memory = state.memory_of(record.allocation_id)
+    match memory.progress:
+        case Progress.REVOKED if record.boot_id == state.boot_id:
+            return _evict(state, record, facts, boot_ms)
+        case Progress.EMPTIED if not memory.reset and (gpus := _to_reset(state, record, facts)):
+            return Reset(record, gpus)
+        case Progress.REVOKED | Progress.EMPTIED:
+            # No process of an earlier boot is left, and one of this boot on its devices is somebody else's.
+            return Save(_released(state, record, boot_ms))
+        case _:
+            return Revoke(record)
+
+
+def _evict(state: State, record: Record, facts: Facts | None, boot_ms: int) -> Act:
+    begun_ms = state.memory_of(record.allocation_id).evicting_boot_ms
+    alone = state.alone_on(record)
+    return Evict(
+        record,
+        devices=alone,
+        pids=facts.computing(alone) if facts else (),
+        pids_boot_ms=facts.read_boot_ms if facts else 0,
+        force=begun_ms is not None and boot_ms - begun_ms >= record.kill_grace_ms,
+    )
+
+
+def _to_reset(state: State, record: Record, facts: Facts | None) -> tuple[str, ...]:
+    """Name the GPUs of a record that a hold wants reset, without those that somebody else is on.
+
+    Source: design, section 6, "resets only where a hold asks for it"; agent facts, section 7, 5.
+    """
+    asked = {hold.device for hold in facts.holds if hold.clears_by == "gpuResetVerified"} if facts else set[str]()
+    others = {
+        gpu
+        for other in state.records.values()
+        if other.allocation_id != record.allocation_id and other.state in EXPOSED
+        for gpu in other.gpus
+    }
+    return tuple(gpu for gpu in record.gpus if gpu in asked and gpu not in others)
 
 
 def _roll_back(state: State, record: Record, facts: Facts | None, boot_ms: int) -> Act | None:
@@ -139,9 +179,12 @@ def _roll_back(state: State, record: Record, facts: Facts | None, boot_ms: int) 
     if record.state != "binding":
         return None
     if memory.progress is Progress.REVOKED:
+        # Whoever is on the devices came after the look that went before the intent.
+        return _evict(state, record, facts, boot_ms)
+    if memory.progress is Progress.EMPTIED:
         # A bind that a crash or a new hold cut short did not fail by itself: it is begun afresh without back-off.
         again = replace(record, state="failed", since_boot_ms=boot_ms, reason=INTERRUPTED, retry_boot_ms=boot_ms)
-        return Save(_failed(record, memory.trouble, boot_ms) if memory.trouble else again)
+        return Save(failed(record, memory.trouble, boot_ms) if memory.trouble else again)
     order = state.order_for(record)
     hindered = memory.progress is Progress.BEGUN and (order is None or obstacle(order, state, facts) is not None)
     return Revoke(record) if hindered or memory.progress in {Progress.UNTOUCHED, Progress.TROUBLED} else None
@@ -162,11 +205,14 @@ def _go_on(state: State, record: Record, _facts: Facts | None, boot_ms: int) -> 
 def _care(state: State, record: Record, _facts: Facts | None, boot_ms: int) -> Act | None:
     if record.state != "bound" or state.lost(record):
         return None
-    if (order := state.order_for(record)) and (
+    order = state.order_for(record)
+    if order and (
         abs(order.end_boot_ms - record.end_boot_ms) >= GRANT_MOVED_MS or order.end_unix_ms != record.end_unix_ms
     ):
         return Save(replace(record, end_boot_ms=order.end_boot_ms, end_unix_ms=order.end_unix_ms))
     memory = state.memory_of(record.allocation_id)
+    if order and order.preempt_boot_ms is not None and not record.warned:
+        return Save(replace(record, warned=True)) if memory.warned else Warn(record, order.preempt_boot_ms)
     if memory.progress in {Progress.TROUBLED, Progress.BEGUN}:
         return Grant(record)
     stale = memory.progress is not Progress.SOUND or boot_ms - memory.at_boot_ms >= VERIFY_EVERY_MS
@@ -183,61 +229,5 @@ def _bury(state: State, record: Record, _facts: Facts | None, boot_ms: int) -> A
     return Forget(record.allocation_id) if old and not named else None
 
 
-def _begin(state: State, facts: Facts | None, boot_ms: int) -> Act | None:
-    if state.desired is None or state.desired.fence != state.fence:
-        return None
-    for _, order in sorted(state.desired.orders.items()):
-        old = state.records.get(order.allocation_id)
-        if not due(order, old, boot_ms) or _waits(state, order.allocation_id, boot_ms):
-            continue
-        record = Record(
-            allocation_id=order.allocation_id,
-            reservation_id=order.reservation_id,
-            generation=order.generation,
-            tenant_id=order.tenant_id,
-            devices=order.devices,
-            state="binding",
-            boot_id=state.boot_id,
-            since_boot_ms=boot_ms,
-            end_boot_ms=order.end_boot_ms,
-            end_unix_ms=order.end_unix_ms,
-            topology_key=order.topology_key,
-            topology_value=order.topology_value,
-            attempts=old.attempts if old and old.state == "failed" else 0,
-        )
-        hindrance = obstacle(order, state, facts)
-        if hindrance is None:
-            return Save(record)
-        if not hindrance.passing:
-            return Save(_failed(record, hindrance.reason, boot_ms))
-    return None
-
-
-def due(order: Order, old: Record | None, boot_ms: int) -> bool:
-    """Tell whether an order asks for a bind now that no record forbids: neither a live one nor a tombstone."""
-    if not order.start_boot_ms <= boot_ms < order.end_boot_ms:
-        return False
-    if old is None or (old.state == "failed" and old.generation <= order.generation):
-        return True
-    return old.state == "released" and old.generation < order.generation
-
-
-def _waits(state: State, allocation_id: str, boot_ms: int) -> bool:
-    old = state.records.get(allocation_id)
-    backs_off = old is not None and old.boot_id == state.boot_id and boot_ms < old.retry_boot_ms
-    return backs_off or boot_ms < state.memory_of(allocation_id).retry_boot_ms
-
-
 def _released(state: State, record: Record, boot_ms: int) -> Record:
     return replace(record, state="released", boot_id=state.boot_id, since_boot_ms=boot_ms, retry_boot_ms=0)
-
-
-def _failed(record: Record, reason: str | None, boot_ms: int) -> Record:
-    return replace(
-        record,
-        state="failed",
-        since_boot_ms=boot_ms,
-        reason=reason,
-        attempts=record.attempts + 1,
-        retry_boot_ms=boot_ms + backoff_ms(record.attempts),
-    )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from muster_agent.core.desired import Order
-from muster_agent.core.records import Facts, State
+from muster_agent.core.records import EXPOSED, Facts, Record, State
 from muster_shared.wire import FABRIC_DOMAIN, Hold
 
 
@@ -35,13 +35,15 @@ def _obstacles(order: Order, state: State, facts: Facts | None) -> Iterator[Obst
         yield Obstacle("unknownBindings: a record could not be read, see the node's holds", passing=False)
     if holder := _holder(order, state):
         yield Obstacle(f"overlap: a device is still with {holder}", passing=True)
+    if layout := _other_layout(order, facts):
+        yield Obstacle(f"migLayout: {layout}", passing=False)
     if unseen := sorted(set(order.devices) - facts.devices):
         yield Obstacle(f"deviceMissing: {unseen[0]}", passing=False)
+    places = {*order.devices, *(place.gpu for place in facts.instances if place.uuid in order.devices)}
     for hold in facts.holds:
-        if hold.device is None or hold.device in order.devices:
+        if hold.device is None or hold.device in places:
             yield Obstacle(f"held: {_named(hold)}", passing=False)
-    if order.imex_channel is not None:
-        yield Obstacle("imexNotSupported: this agent hands out no IMEX channels", passing=False)
+    yield from _imex_obstacles(order, state)
     if order.topology_key == FABRIC_DOMAIN and facts.fabric_domain != order.topology_value:
         if facts.fabric_domain is None:
             yield Obstacle(f"fabricUnknown: waiting for {FABRIC_DOMAIN} {order.topology_value}", passing=True)
@@ -51,11 +53,44 @@ def _obstacles(order: Order, state: State, facts: Facts | None) -> Iterator[Obst
 
 
 def _holder(order: Order, state: State) -> str | None:
-    for other in sorted(state.records.values(), key=lambda record: record.allocation_id):
-        exposed = other.state in {"binding", "bound", "unbinding"}
-        if exposed and other.allocation_id != order.allocation_id and set(other.devices) & set(order.devices):
+    """Name the allocation that has one of the devices; two that both have but a share of it do not overlap."""
+    for other in _exposed_beside(order, state):
+        if (set(other.devices) & set(order.devices)) - (set(other.shared) & set(order.shared)):
             return other.allocation_id
     return None
+
+
+def _exposed_beside(order: Order, state: State) -> Iterator[Record]:
+    for _, other in sorted(state.records.items()):
+        if other.state in EXPOSED and other.allocation_id != order.allocation_id:
+            yield other
+
+
+def _other_layout(order: Order, facts: Facts) -> str | None:
+    """Tell what of the asked MIG layout is not as the GPUs have it.
+
+    Source: agent cases, A54: an instance's UUID is opaque, so an unknown one can only be one that is gone.
+    """
+    parents = {place.gpu for place in facts.instances}
+    for uuid in order.devices:
+        if uuid in parents:
+            return f"{uuid} is in MIG mode, and was asked for whole"
+        if uuid.startswith("MIG-") and uuid not in facts.devices:
+            return f"{uuid} is not there"
+    return None
+
+
+def _imex_obstacles(order: Order, state: State) -> Iterator[Obstacle]:
+    """A host runs one IMEX daemon, with one list of nodes: a second gang would be in the first one's domain.
+
+    Source: agent cases, A55.
+    """
+    if order.imex_channel is None:
+        return
+    for other in _exposed_beside(order, state):
+        if other.imex_channel is not None and other.reservation_id != order.reservation_id:
+            reason = f"imexBusy: the host's IMEX daemon serves {other.allocation_id}"
+            yield Obstacle(reason, passing=other.state == "unbinding")
 
 
 def _named(hold: Hold) -> str:

@@ -1,10 +1,11 @@
 """What a report says of assignments: the full set of what is not released, so that absence means released."""
 
+from muster_agent.core.beginning import due
 from muster_agent.core.desired import Order
-from muster_agent.core.machine import INTERRUPTED, due
+from muster_agent.core.machine import INTERRUPTED
 from muster_agent.core.preconditions import obstacle
 from muster_agent.core.readings import one_line
-from muster_agent.core.records import Facts, Record, State
+from muster_agent.core.records import EXPOSED, Facts, Record, State
 from muster_shared.wire import AssignmentStatus
 
 
@@ -16,7 +17,7 @@ def statuses(state: State, facts: Facts | None, boot_ms: int) -> list[Assignment
 
     Source: design, section 6, "acknowledge the revision, not the message".
     """
-    of_records = (_of_record(state, record) for _, record in sorted(state.records.items()))
+    of_records = (_of_record(state, record, facts) for _, record in sorted(state.records.items()))
     told = [status for status in of_records if status]
     names = {status.allocation_id for status in told}
     orders = sorted(state.desired.orders.items()) if state.desired else []
@@ -24,12 +25,14 @@ def statuses(state: State, facts: Facts | None, boot_ms: int) -> list[Assignment
     return [*told, *(status for status in waiting if status)]
 
 
-def _of_record(state: State, record: Record) -> AssignmentStatus | None:
+def _of_record(state: State, record: Record, facts: Facts | None) -> AssignmentStatus | None:
+    memory = state.memory_of(record.allocation_id)
     told = AssignmentStatus(
         allocation_id=record.allocation_id,
         generation=record.generation,
         state="failed" if record.state == "released" else record.state,
-        reason=_line(state.memory_of(record.allocation_id).failure or record.reason),
+        reason=_line(memory.failure or record.reason or _gone(record, facts)),
+        guard_armed=memory.guard_armed and record.state in EXPOSED,
     )
     if record.state == "released":
         return told if state.wants(record) else None
@@ -55,6 +58,15 @@ def _of_order(state: State, order: Order, facts: Facts | None, boot_ms: int) -> 
         state="failed" if superseded else "blocked",
         reason="superseded" if superseded else _line(waits_for),
     )
+
+
+def _gone(record: Record, facts: Facts | None) -> str | None:
+    """Name a device that a tenant has lost, such as a MIG instance that somebody destroyed under it.
+
+    Source: agent cases, A54.
+    """
+    unseen = sorted(set(record.devices) - facts.devices) if facts and record.state == "bound" else []
+    return f"deviceMissing: {unseen[0]}" if unseen else None
 
 
 def _line(reason: str | None) -> str | None:

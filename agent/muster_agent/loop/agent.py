@@ -80,6 +80,7 @@ class Agent:
         self._clock = clock
         self._scan_ms = scan_ms
         self._looked = asyncio.Event()  # the GPUs were read once, so there is something to tell
+        self._acted = asyncio.Event()  # what was bound before was checked once, so that a report may say so
         self._due = asyncio.Event()  # the machine should look again
         self._news = asyncio.Event()  # the next report should not wait for its heartbeat
         self._said = ""
@@ -129,13 +130,19 @@ class Agent:
         while True:
             self._due.clear()
             while act := machine.next_act(self._state, self._senses.facts, self._clock.boot_ms()):
-                self._state = after(self._state, act, self._hands.perform(act))
+                self._hands.beat()
+                outcome = await self._hands.perform(act)
+                self._state = after(self._state, act, outcome)  # a new desired state may have come meanwhile
+                self._tell()
                 await asyncio.sleep(0)  # between two writes to disk a heartbeat may go out
+            self._hands.beat()
+            self._acted.set()
             self._say()
             await self._either(self._due, ACT_EVERY_MS)
 
     async def _report(self, uplink: Uplink) -> None:
         await self._looked.wait()
+        await self._acted.wait()
         while True:
             self._news.clear()
             answer = await uplink.report(lambda: self._reporter.compose(self._state))
@@ -166,9 +173,12 @@ class Agent:
     def _desired_rev(self) -> int:
         return self._state.desired.fence.rev if self._state.desired else 0
 
-    def _say(self) -> None:
+    def _tell(self) -> None:
         if self._reporter.is_news(self._state):
             self._news.set()
+
+    def _say(self) -> None:
+        self._tell()
         sentence = self._reporter.sentence(self._state)
         if sentence != self._said:
             self._said = sentence

@@ -6,12 +6,13 @@ from typing import Any, Final
 import structlog
 
 from muster_agent.clock import Clock
+from muster_agent.core.facts import facts_of
 from muster_agent.core.health import Health
 from muster_agent.core.inventory import InventoryFold
 from muster_agent.core.readings import GpuEvent, HostReading, KernelLogReading, NodeReading
 from muster_agent.core.records import Facts
 from muster_agent.journal import Journal
-from muster_shared.wire import FABRIC_DOMAIN, Clearance, Hold, Inventory
+from muster_shared.wire import Clearance, Hold, Inventory
 
 LOG_EVERY_MS: Final = 60_000  # agent cases, A32
 
@@ -35,7 +36,7 @@ class Senses:
         self._health = journal.memory("health", Health.from_dict) or Health()
         self._bad = journal.bad()
         self._saved: dict[str, dict[str, Any]] = {}
-        self._read_fully = False
+        self._full: tuple[NodeReading, int] | None = None  # the latest one of a working NVML, and its boot clock
         self._logged: dict[tuple[str | None, int], int] = {}  # GPU and code -> boot clock
 
     @property
@@ -56,14 +57,9 @@ class Senses:
     @property
     def facts(self) -> Facts | None:
         """What binding asks for; None until NVML has answered in full once."""
-        inventory = self._fold.inventory
-        if inventory is None or not self._read_fully:
+        if self._fold.inventory is None or self._full is None:
             return None
-        return Facts(
-            devices=frozenset(gpu.uuid for gpu in inventory.gpus if gpu.seen),
-            holds=tuple(self.holds),
-            fabric_domain=inventory.labels.get(FABRIC_DOMAIN),
-        )
+        return facts_of(self._fold.inventory, self.holds, *self._full)
 
     def take_reading(self, reading: NodeReading, kernel_log: KernelLogReading) -> None:
         """Fold in one reading of all GPUs."""
@@ -72,7 +68,8 @@ class Senses:
         self._health = self._health.after_reading(
             reading, self._clock.unix_ms(), self._host.boot_id, boot_ms, kernel_log
         )
-        self._read_fully = self._read_fully or reading.nvml == "ok"
+        if reading.nvml == "ok":
+            self._full = (reading, boot_ms)
         self._bad = self._journal.bad()
         self._keep()
 
@@ -91,6 +88,11 @@ class Senses:
         if fresh:
             self._logged[fault] = now_ms
         return fresh
+
+    def note_reset(self, uuids: Iterable[str]) -> None:
+        """Note that GPUs were reset by our own hand; the next reading tells whether that ended their holds."""
+        self._health = self._health.after_reset(uuids)
+        self._keep()
 
     def obey(self, cleared: Iterable[Clearance]) -> None:
         """End holds by an operator's word. One that was raised since stays."""

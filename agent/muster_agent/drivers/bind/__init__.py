@@ -1,7 +1,8 @@
 """Handing devices to tenants: each driver makes one kind of artefact, and takes it away again."""
 
 from collections.abc import Collection
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from muster_agent.core.records import Record
 
@@ -10,8 +11,19 @@ class BindError(Exception):
     """A grant, a look or a revoke did not work; the text says what to look at."""
 
 
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """What takes a grant away where the agent is dead, done by a program that knows no driver."""
+
+    files: tuple[str, ...] = ()  # to be deleted
+    commands: tuple[tuple[str, ...], ...] = ()  # to be run, each a program and its arguments
+
+
+NOTHING: Final = Revocation()
+
+
 class BindDriver(Protocol):
-    """One way for a tenant to reach its devices. All calls may be repeated; none waits for long."""
+    """One way for a tenant to reach its devices. All calls may be repeated, and each ends within a time limit."""
 
     @property
     def isolates(self) -> bool:
@@ -40,6 +52,10 @@ class BindDriver(Protocol):
         Raises:
             BindError: It is still there.
         """
+        ...
+
+    def revocation(self, record: Record) -> Revocation:
+        """Say how to revoke without this driver."""
         ...
 
     def sweep(self, known: Collection[str]) -> list[str]:

@@ -6,20 +6,17 @@ It carries device nodes and environment only. Driver libraries stay NVIDIA's bus
 Source: Container Device Interface 0.5.0; agent facts, section 4.1.
 """
 
-import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
 from muster_agent.core.records import Record
-from muster_agent.drivers.bind import artefact
+from muster_agent.drivers.bind import Revocation, artefact
+from muster_agent.drivers.device_nodes import DeviceNodes
 from muster_shared.codec import dumps
 
 CDI_VERSION: Final = "0.5.0"  # the oldest that has all we write: the widest reach
 KIND: Final = "muster.dev/reservation"
-_SHARED_NODES: Final = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset")
-NVIDIA_DIR: Final = Path("/proc/driver/nvidia/gpus")
-_FIELD: Final = re.compile(r"^(GPU UUID|Device Minor):\s+(\S+)\s*$", re.MULTILINE)
 _MODE: Final = 0o644  # runtimes read it, rootless ones too; it holds no secret
 
 
@@ -28,14 +25,12 @@ class Cdi:
 
     Args:
         cdi_dir: A folder that the runtimes read, normally the dynamic one, which a reboot empties.
-        nvidia_dir: Where the driver describes its GPUs.
-        dev_dir: Where device nodes are; only those that exist are named.
+        nodes: Which device nodes there are.
     """
 
-    def __init__(self, cdi_dir: Path, nvidia_dir: Path = NVIDIA_DIR, dev_dir: Path = Path("/dev")) -> None:
+    def __init__(self, cdi_dir: Path, nodes: DeviceNodes) -> None:
         self._folder = cdi_dir
-        self._nvidia_dir = nvidia_dir
-        self._dev_dir = dev_dir
+        self._nodes = nodes
 
     @property
     def isolates(self) -> bool:
@@ -54,6 +49,10 @@ class Cdi:
         """Delete the spec: no new container can start with it."""
         artefact.remove(self._path(record))
 
+    def revocation(self, record: Record) -> Revocation:
+        """Name the spec."""
+        return Revocation(files=(str(self._path(record)),))
+
     def sweep(self, known: Collection[str]) -> list[str]:
         """Delete the specs that no record asks for."""
         return artefact.remove_strays(self._folder, "muster-", ".json", known)
@@ -63,9 +62,7 @@ class Cdi:
 
     def _body(self, record: Record) -> bytes:
         uuids = artefact.devices(record)
-        minors = device_minors(self._nvidia_dir)
-        names = [f"nvidia{minors[uuid]}" for uuid in uuids if uuid in minors]
-        present = [name for name in (*names, *_SHARED_NODES) if (self._dev_dir / name).exists()]
+        present = self._nodes.needed(record)
         edits: dict[str, object] = {
             # `void`: NVIDIA's own hook must not add the devices that it would find.
             "env": ["NVIDIA_VISIBLE_DEVICES=void", f"CUDA_VISIBLE_DEVICES={','.join(uuids)}"],
@@ -87,21 +84,3 @@ class Cdi:
                 },
             }
         )
-
-
-def device_minors(nvidia_dir: Path) -> dict[str, int]:
-    """Read which `/dev/nvidiaN` each GPU is, by UUID. They change over reboots, so they are read each time.
-
-    Empty where the driver is not loaded or tells nothing.
-
-    Source: the driver's README, "/proc/driver/nvidia/gpus/domain:bus:device.function/information".
-    """
-    minors: dict[str, int] = {}
-    for path in sorted(nvidia_dir.glob("*/information")):
-        try:
-            fields: dict[str, str] = dict(_FIELD.findall(path.read_text(errors="replace")))
-        except OSError:
-            continue  # a GPU that fell off the bus leaves its folder for a moment
-        if "GPU UUID" in fields and fields.get("Device Minor", "").isdecimal():
-            minors[fields["GPU UUID"]] = int(fields["Device Minor"])
-    return minors

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from muster_agent.core.records import Record
-from muster_agent.drivers.bind import artefact
+from muster_agent.drivers.bind import Revocation, artefact
 from muster_shared.time import format_instant
 
 _MODE: Final = 0o644  # it holds no secret, and tenants are not root
@@ -36,6 +36,10 @@ class EnvFile:
     def revoke(self, record: Record) -> None:
         """Delete the file."""
         artefact.remove(self._path(record))
+
+    def revocation(self, record: Record) -> Revocation:
+        """Name the file."""
+        return Revocation(files=(str(self._path(record)),))
 
     def sweep(self, known: Collection[str]) -> list[str]:
         """Delete the files that no record asks for."""
