@@ -181,7 +181,7 @@ def gang_of(state: State, *members: Member, **changes: object) -> Reservation:
 
 
 def told(bind: BindState, ordered_ms: int | None = START_MS, *, blocked: bool = False, name: str = "a") -> Member:
-    return Member(name, f"node_{name}", 1, 1, bind, ordered_ms, blocked)
+    return Member(name, f"node_{name}", 1, 1, bind, ordered_ms=ordered_ms, blocked=blocked)
 
 
 BOUND, BINDING, LOST = told(BindState.BOUND), told(BindState.BINDING), told(BindState.LOST)

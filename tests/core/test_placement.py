@@ -4,218 +4,196 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations
-from typing import TypeVar
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster_coordinator.core.model import Booked, Intent, Node, Request
+from muster_coordinator.core.model import Booked, Grouping, Node, Policy, Request
 from muster_coordinator.core.placement.pipeline import Plan, plan
 from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.snapshot import Snapshot
-from muster_shared.devices import Topology, atom_numbers
-from muster_shared.time import Window
-from tests.support.drawings import KEY, asked, gpus
+from muster_shared.devices import atom_numbers
+from tests.support.any_pool import bookings, gpu_requests, policies, pools, requests
+from tests.support.drawings import KEY, RACK, asked, drawn, pool
+from tests.support.oracle import best_level, can_give, domains, free_atoms, levels, serves, size_max
 
-VALUES = ("A", "A", "A", "B", "B", "", "00000000-0000-0000-0000-000000000000.3", None)  # the last three form no group
-GROUPS = frozenset("AB")
-INTENTS: tuple[Intent, ...] = ("schedulable", "schedulable", "schedulable", "cordoned", "draining")
-CODES = 1 << 52  # more than all digits of a node with three bookings
-
-T = TypeVar("T")
-
-windows = st.tuples(st.integers(0, 5), st.integers(1, 4)).map(lambda span: Window(span[0], span[0] + span[1]))
-booked = st.builds(
-    lambda window, mask: Booked(window.start_ms, window.end_ms, mask, "rsv"), windows, st.integers(1, 15)
-)
+excluded_nodes = st.frozensets(st.sampled_from(["n0", "n1", "n2"]), max_size=2)
 
 
-def node_of(number: int, code: int) -> Node:
-    """Read a node from the digits of a number: quicker to draw than its parts, and it shrinks too."""
-
-    def digit(options: Sequence[T]) -> T:
-        nonlocal code
-        code, chosen = divmod(code, len(options))
-        return options[chosen]
-
-    def booking() -> Booked:
-        start_ms, duration_ms = digit(range(6)), digit(range(1, 5))
-        return Booked(start_ms, start_ms + duration_ms, digit(range(1, 16)), "rsv")
-
-    value = digit(VALUES)
-    return Node(
-        id=f"n{number}",
-        name=f"host-{digit(range(9))}",
-        labels={} if value is None else {KEY: value},
-        atoms=gpus(4, digit([(0, 0, 0, 0), (0, 0, 1, 1), (0, 1, 1, 1)])),
-        intent=digit(INTENTS),
-        silent_since_ms=digit([None, None, None, 0]),
-        leased=digit([False, False, False, True]),
-        held=digit([{}, {}, {"xid": 0b0001}, {"xid": 0b0001, "ecc": 0b1000}]),
-        booked=tuple(sorted((booking() for _ in range(digit(range(4)))), key=lambda one: one.start_ms)),
-    )
-
-
-pools = st.lists(st.integers(0, CODES), max_size=6).map(
-    lambda codes: [node_of(number, code) for number, code in enumerate(codes)]
-)
-requests = st.builds(
-    asked,
-    count=st.integers(1, 4),
-    size=st.integers(1, 3),
-    key=st.sampled_from([KEY, KEY, None]),
-    topology=st.sampled_from(["any", "nvlink-all"]),
-    window=windows,
-)
-
-
-def free_atoms(node: Node, window: Window) -> set[int]:
-    """The atoms that nothing holds and nobody has booked at any instant of the window."""
-    free = {atom.number for atom in node.atoms}
-    for mask in node.held.values():
-        free -= set(atom_numbers(mask))
-    for instant in range(window.start_ms, window.end_ms):
-        for one in node.booked:
-            if instant in range(one.start_ms, one.end_ms):
-                free -= set(atom_numbers(one.mask))
-    return free
-
-
-def serves(node: Node, atoms: set[int], count: int, topology: Topology) -> bool:
-    """Do these atoms answer the request on this node?"""
-    islands = {atom.island for atom in node.atoms if atom.number in atoms}
-    return len(atoms) == count and (topology == "any" or len(islands) == 1)
-
-
-def can_give(node: Node, request: Request) -> bool:
-    if node.intent != "schedulable" or node.leased or node.silent_since_ms is not None:
-        return False
-    free = free_atoms(node, request.window)
-    shape = request.shape
-    return any(serves(node, set(choice), shape.count, shape.topology) for choice in combinations(free, shape.count))
-
-
-def peers(pool: list[Node], request: Request) -> list[list[Node]]:
-    """The nodes that can give their part, by the value on which they would have to agree."""
-    able = [node for node in pool if can_give(node, request)]
-    if request.topology_key is None:
-        return [able]
-    return [[node for node in able if node.labels.get(KEY) == value] for value in sorted(GROUPS)]
-
-
-@given(pool=pools, request=requests, excluded=st.frozensets(st.sampled_from(["n0", "n1", "n2"]), max_size=2))
+@given(nodes=pools, request=requests, excluded=excluded_nodes)
 def test_a_plan_exists_exactly_where_trying_everything_finds_one(
-    pool: list[Node], request: Request, excluded: frozenset[str]
+    nodes: list[Node], request: Request, excluded: frozenset[str]
 ) -> None:
-    allowed = [node for node in pool if node.id not in excluded]
-    size_max = max(map(len, peers(allowed, request)))
+    allowed = [node for node in nodes if node.id not in excluded]
+    keys = best_level(allowed, request)
 
-    answer = plan(Snapshot.of("pool", 1, pool), request, excluded=excluded)
+    answer = plan(Snapshot.of("pool", 1, nodes), request, excluded=excluded)
 
-    if size_max < request.size:
+    if keys is None:
+        able = [node for node in allowed if can_give(node, request)]
         assert isinstance(answer, Refusal)
-        assert answer.size_max == size_max
-        assert sum(blocker.nodes for blocker in answer.blockers) == len(pool)
+        assert answer.size_max == size_max(domains(able, request, levels(request)[-1]), request)
+        assert answer.size_max < request.size
+        assert sum(blocker.nodes for blocker in answer.blockers) == len(nodes)
     else:
         assert isinstance(answer, Plan)
+        assert tuple(key for key, _ in answer.agreed) == keys
 
 
-@given(pool=pools, request=requests, excluded=st.frozensets(st.sampled_from(["n0", "n1", "n2"]), max_size=2))
+@given(nodes=pools, request=requests, excluded=excluded_nodes, policy=policies, seed=st.integers(0, 9))
 def test_a_plan_is_a_whole_gang_of_distinct_nodes_that_agree_and_are_free_throughout(
-    pool: list[Node], request: Request, excluded: frozenset[str]
+    nodes: list[Node], request: Request, excluded: frozenset[str], policy: Policy, seed: int
 ) -> None:
-    answer = plan(Snapshot.of("pool", 1, pool), request, excluded=excluded)
+    answer = plan(Snapshot.of("pool", 1, nodes), request, policy, seed=seed, excluded=excluded)
 
     if isinstance(answer, Plan):
-        by_id = {node.id: node for node in pool}
+        by_id = {node.id: node for node in nodes}
         chosen = [by_id[member.node_id] for member in answer.members]
         assert len({node.id for node in chosen}) == len(chosen) == request.size
         assert not excluded & {node.id for node in chosen}
         assert all(can_give(node, request) for node in chosen)
-        if request.topology_key is not None:
-            assert answer.topology_value in GROUPS
-            assert {node.labels[KEY] for node in chosen} == {answer.topology_value}
+        assert all(node.labels[key] == value for node in chosen for key, value in answer.agreed)
         for node, member in zip(chosen, answer.members, strict=True):
             atoms = set(atom_numbers(member.mask))
+            assert len(atoms) == sum(entry.count for entry in request.shape.entries)
             assert atoms <= free_atoms(node, request.window)
-            assert serves(node, atoms, request.shape.count, request.shape.topology)
+            assert serves(node, atoms, request.shape.entries)
+            assert member.agreed[: len(answer.agreed)] == answer.agreed
 
 
-@given(pool=pools, request=requests)
-def test_no_group_that_holds_the_gang_is_tighter_than_the_chosen_one(pool: list[Node], request: Request) -> None:
-    answer = plan(Snapshot.of("pool", 1, pool), request)
+@given(nodes=pools, request=requests)
+def test_no_domain_that_holds_the_gang_is_tighter_than_the_chosen_one(nodes: list[Node], request: Request) -> None:
+    answer = plan(Snapshot.of("pool", 1, nodes), request)
 
     if isinstance(answer, Plan):
-        groups = [group for group in peers(pool, request) if len(group) >= request.size]
-        chosen = next(group for group in groups if answer.members[0].node_id in {node.id for node in group})
-        assert len(chosen) == min(map(len, groups))
+        able = [node for node in nodes if can_give(node, request)]
+        keys = tuple(key for key, _ in answer.agreed)
+        sizes = {
+            values: sum(map(len, parts.values()))
+            for values, parts in domains(able, request, keys).items()
+            if size_max({values: parts}, request) >= request.size
+        }
+        assert sizes[tuple(value for _, value in answer.agreed)] == min(sizes.values())
 
 
-@given(pool=pools, request=requests, seed=st.integers(0, 9), shuffle=st.randoms(use_true_random=False))
+@given(nodes=pools, request=requests, policy=policies, shuffle=st.randoms(use_true_random=False))
 def test_no_order_of_what_is_put_in_changes_the_answer(
-    pool: list[Node], request: Request, seed: int, shuffle: random.Random
+    nodes: list[Node], request: Request, policy: Policy, shuffle: random.Random
 ) -> None:
     def shuffled(node: Node) -> Node:
-        labels, held, atoms, bookings = (
-            list(node.labels.items()),
-            list(node.held.items()),
-            [*node.atoms],
-            [*node.booked],
-        )
-        for part in (labels, held, atoms, bookings):
+        labels, held, atoms, booked = [*node.labels.items()], [*node.held.items()], [*node.atoms], [*node.booked]
+        for part in (labels, held, atoms, booked):
             shuffle.shuffle(part)
-        return replace(node, labels=dict(labels), held=dict(held), atoms=tuple(atoms), booked=tuple(bookings))
+        return replace(node, labels=dict(labels), held=dict(held), atoms=tuple(atoms), booked=tuple(booked))
 
-    other = [shuffled(node) for node in pool]
+    other = [shuffled(node) for node in nodes]
     shuffle.shuffle(other)
-    first, second = (plan(Snapshot.of("pool", 1, way), request, seed=seed, top_n=3) for way in (pool, other))
+    first, second = (plan(Snapshot.of("pool", 1, way), request, policy, seed=3) for way in (nodes, other))
 
     assert first == second
+    assert drawn(first) == drawn(second)
 
 
-@given(pool=pools, request=requests)
-def test_within_one_value_the_answer_is_that_of_a_pool_of_this_value_alone(pool: list[Node], request: Request) -> None:
-    keyed = replace(request, topology_key=KEY)
-    only_a = [node for node in pool if node.labels.get(KEY) == "A"]
-
-    inside, alone = plan(Snapshot.of("pool", 1, pool), keyed, within="A"), plan(Snapshot.of("pool", 1, only_a), keyed)
-
-    assert (inside == alone) if isinstance(alone, Plan) else isinstance(inside, Refusal)
-
-
-@given(pool=pools, request=requests, more=booked)
-def test_a_pool_changed_by_a_booking_is_planned_like_one_built_with_it(
-    pool: list[Node], request: Request, more: Booked
+@given(nodes=pools, request=gpu_requests, key=st.sampled_from([KEY, RACK]))
+def test_within_one_value_the_answer_is_that_of_a_pool_of_this_value_alone(
+    nodes: list[Node], request: Request, key: str
 ) -> None:
-    built = [replace(node, booked=(*node.booked, more)) if node.id == "n0" else node for node in pool]
-    changed = Snapshot.of("pool", 1, pool)
+    keyed = replace(request, grouping=replace(request.grouping, required=(KEY, RACK), preferred=()))
+    only_a = [node for node in nodes if node.labels.get(key) == "A"]
+
+    inside = plan(Snapshot.of("pool", 1, nodes), keyed, within=((key, "A"),))
+    alone = plan(Snapshot.of("pool", 1, only_a), keyed)
+
+    if isinstance(alone, Plan):
+        assert inside == alone
+    else:
+        assert isinstance(inside, Refusal)
+        assert inside.size_max == alone.size_max
+
+
+@given(nodes=pools, request=requests, more=bookings)
+def test_a_pool_changed_by_a_booking_is_planned_like_one_built_with_it(
+    nodes: list[Node], request: Request, more: Booked
+) -> None:
+    built = [replace(node, booked=(*node.booked, more)) if node.id == "n0" else node for node in nodes]
+    changed = Snapshot.of("pool", 1, nodes)
     plan(changed, request)  # so that whatever is kept for later has been worked out before the change
-    if pool:
+    if nodes:
         changed = changed.with_booking("n0", more)
 
     assert plan(changed, request) == plan(Snapshot.of("pool", 1, built), request)
 
 
+def test_planning_a_gang_that_never_fits_holds_nothing_back_from_the_work_behind_it() -> None:
+    """S02, S04, S08: nine of ten members would fit; they are no one's, and nine single nodes are placed at once."""
+    rest = pool("\n".join(f"a{number} A ...." for number in range(9)))
+    gang = plan(rest, asked(4, 10))
+    singles: list[str] = []
+    for _ in range(9):
+        answer = plan(rest, asked(4))
+        assert isinstance(answer, Plan)
+        (one,) = answer.members
+        rest = rest.with_booking(one.node_id, Booked(1_000, 2_000, one.mask, one.node_id))
+        singles.append(one.node_id)
+
+    assert isinstance(gang, Refusal)
+    assert sorted(singles) == [f"a{number}" for number in range(9)]
+    assert isinstance(plan(rest, asked(1)), Refusal)
+
+
+def test_every_node_that_refused_in_a_round_is_left_out_of_the_next() -> None:
+    """S01: after a lost race the gang goes where no node refused, or says that those which did are missing."""
+    scene = pool("a1 A ....\na2 A ....\nb1 B ....\nb2 B ....")
+
+    assert drawn(plan(scene, asked(4, 2), excluded=frozenset({"a2"}))) == "b1:0123 b2:0123"
+    assert "2 nodes that refused" in drawn(plan(scene, asked(4, 2), excluded=frozenset({"a2", "b1"})))
+
+
+def test_a_label_that_changes_under_a_plan_makes_no_second_group_of_its_value() -> None:
+    """S45: labels change in one batch, in two, and back again; each value is one group, and no gang spans two."""
+    first = pool("a1 A ....\na2 A ....\na3 A ....\na4 A ....")
+    moved = [replace(view.node, labels={KEY: "B"}) for name, view in first.views.items() if name in {"a3", "a4"}]
+    back = [replace(node, labels={KEY: "A"}) for node in moved]
+    plan(first, asked(4, 3))
+    once = first.with_nodes(2, moved)
+    twice = first.with_nodes(2, moved[:1]).with_nodes(3, moved[1:])
+    returned = twice.with_nodes(4, back)
+
+    assert drawn(plan(once, asked(4, 2))) == drawn(plan(twice, asked(4, 2))) == "a1:0123 a2:0123"
+    assert "at most 2 nodes fit together" in drawn(plan(once, asked(4, 3)))
+    assert "at most 2 nodes fit together" in drawn(plan(twice, asked(4, 3)))
+    assert drawn(plan(returned, asked(4, 4))) == "a1:0123 a2:0123 a3:0123 a4:0123"
+
+
+def test_a_label_of_one_value_is_one_group_whatever_stands_around_it() -> None:
+    """S45."""
+    spaced = replace(pool("a1 A ....").views["a1"].node, labels={KEY: " A "})
+
+    assert drawn(plan(pool("a1 A ....\na2 A ....").with_nodes(2, [spaced]), asked(4, 2))) == "a1:0123 a2:0123"
+
+
 MANY_PLANS = f"""
 from random import Random
-from muster_coordinator.core.model import Booked, Node
+from muster_coordinator.core.model import Booked, Entry, Grouping, Node, Policy
 from muster_coordinator.core.placement.pipeline import plan
 from muster_coordinator.core.snapshot import Snapshot
-from tests.support.drawings import KEY, asked, gpus
+from tests.support.drawings import asked, devices
 
 chance = Random(1)
+hosts = [devices("...."), devices("..|..", "abab"), devices(".[..].", "aab")]
 pool = Snapshot.of("pool", 1, [
-    Node(f"n{{i}}", f"n{{i}}", {{KEY: f"v{{i % 4}}", "rack": f"r{{i % 3}}"}}, gpus(4),
+    Node(f"n{{i}}", f"n{{i}}", {{{KEY!r}: f"v{{i % 4}}", {RACK!r}: f"r{{i % 3}}"}}, hosts[i % 3],
          held={{"xid": 1, "ecc": 2}} if i % 5 == 0 else {{}}, booked=(Booked(0, 9, chance.randrange(1, 16), "rsv"),))
     for i in range(24)
 ])
-for key in ({KEY!r}, "rack", None):
-    for count in (1, 2, 3, 4):
-        for size in (1, 2, 4, 30):
-            print(plan(pool, asked(count, size, key), seed=size, top_n=3))
+for grouping in (
+    Grouping(({KEY!r},)), Grouping(({RACK!r},)), Grouping(), Grouping((), ({RACK!r}, {KEY!r})),
+    Grouping(({KEY!r},), (), {RACK!r}, 2),
+):
+    for count in (1, 2, 3, (Entry("gpu", 1), Entry("mig", 1))):
+        for size in (2, 4, 30):
+            print(plan(pool, asked(count, size, grouping=grouping), Policy(top_n=3), seed=size))
 """
 
 
@@ -230,3 +208,11 @@ def test_the_seed_of_python_s_hashes_changes_no_answer() -> None:
 
     assert len(said) == 1
     assert min(map(len, said)) > 0
+
+
+def test_a_request_of_no_key_agrees_on_nothing() -> None:
+    answer = plan(pool("a1 A ....\nb1 B ...."), asked(4, 2, grouping=Grouping()))
+
+    assert isinstance(answer, Plan)
+    assert answer.agreed == ()
+    assert [one.agreed for one in answer.members] == [(), ()]

@@ -19,7 +19,7 @@ from muster_coordinator.core.lifecycle.model import (
     Step,
     moved,
 )
-from muster_coordinator.core.model import BindState, EndReason, Member, Policy, Reservation, State
+from muster_coordinator.core.model import BindState, EndReason, Grouping, Member, Policy, Reservation, State
 from tests.support.drawings import OURS, asked
 
 START_MS, END_MS = 10, 20
@@ -53,8 +53,7 @@ def pending(**changes: object) -> World:
         state=State.PENDING,
         shape=asked().shape,
         size=2,
-        topology_key=None,
-        topology_value=None,
+        grouping=Grouping(),
         start_ms=START_MS,
         duration_ms=END_MS - START_MS,
         fixed_end_ms=None,
