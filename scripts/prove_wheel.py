@@ -9,6 +9,7 @@ import sys
 from importlib.metadata import distribution
 
 PACKAGES = ("muster_shared", "muster_agent", "muster_coordinator", "muster_cli")
+PROGRAMS = {"muster", "muster-agent", "muster-coordinator", "muster-guard"}
 
 
 def import_all(site: str) -> None:
@@ -24,7 +25,7 @@ def import_all(site: str) -> None:
 def ask_for_help() -> None:
     """Call each declared program with `--help`; it must end well."""
     programs = distribution("gpu-muster").entry_points.select(group="console_scripts")
-    assert len(programs) == len(PACKAGES) - 1, f"every package but the shared one is a program: {programs}"
+    assert {program.name for program in programs} == PROGRAMS, f"the wheel's programs: {programs}"
     for program in programs:
         sys.argv = [program.name, "--help"]
         try:

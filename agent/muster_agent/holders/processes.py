@@ -76,10 +76,10 @@ class ProcessTable:
         Costs a look at every open file of the host: about a second where there are half a million.
         """
         wanted = {identity for node in nodes if (identity := _identity(node))}
-        return self._known(pid for pid in self._pids() if wanted and self._has_open(pid, wanted))
+        return self._known(pid for pid in self._pids() if self._has_open(pid, wanted)) if wanted else []
 
     def named(self, pids: Iterable[int], seen_boot_ms: int) -> list[Holder]:
-        """List those of some processes that still are who they were when somebody saw them.
+        """List those of some processes that still are who they were when somebody saw them, zombies among them.
 
         Args:
             pids: As NVML told them, which may be gone, or may never have been.
