@@ -3,23 +3,26 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
 
-from muster_coordinator.core.model import Atom, Node, Shape
-from muster_coordinator.core.placement.filters import FILTERS, group_value, standing
-from muster_coordinator.core.placement.reasons import PERMANENT
-from muster_coordinator.core.snapshot import NodeView, Snapshot
-from tests.support.drawings import KEY, asked, nodes, pool
+from muster_coordinator.core.model import Entry, Node, Request, Shape
+from muster_coordinator.core.placement.filters import FILTERS, first_reason, group_of, group_value
+from muster_coordinator.core.placement.reasons import PERMANENT, ReasonCode
+from muster_coordinator.core.snapshot import NodeView
+from tests.support.any_pool import pools, requests
+from tests.support.drawings import KEY, RACK, asked, nodes
+from tests.support.oracle import could_ever_give
 
-EIGHT = Shape("gpu", 4)
+FOUR = asked(4).shape
 
 
-def first_reason(node: Node, shape: Shape = EIGHT) -> str | None:
-    known = standing(Snapshot.of("pool", 1, [node]), shape, KEY)
-    return known.reasons[node.id].code if known.reasons else None
+def reason(node: Node, shape: Shape = FOUR, keys: tuple[str, ...] = (KEY,)) -> ReasonCode | None:
+    found = first_reason(NodeView(node), shape, keys)
+    return found and found.code
 
 
 @pytest.mark.parametrize(
-    ("line", "reason"),
+    ("line", "code"),
     [
         ("a1 A ........", None),
         ("a1 A ........ cordoned", "cordoned"),
@@ -28,65 +31,72 @@ def first_reason(node: Node, shape: Shape = EIGHT) -> str | None:
         ("a1 A ........ leased", "leased"),
         ("a1 - ........", "labelMissing"),
         ("a1 A ...", "tooFewDevices"),
+        ("a1 A ...[....]", "tooFewDevices"),
         ("a1 A ########", None),
         ("a1 A xxxxxxxx", None),
     ],
 )
-def test_a_node_is_kept_away_for_what_it_is_and_not_for_what_is_booked(line: str, reason: str | None) -> None:
-    assert first_reason(nodes(line)[0]) == reason
+def test_a_node_is_kept_away_for_what_it_is_and_not_for_what_is_booked(line: str, code: str | None) -> None:
+    assert reason(nodes(line)[0]) == code
 
 
 def test_what_can_never_change_is_said_before_what_may() -> None:
-    codes = [
-        first_reason(node) for node in nodes("a1 - ... cordoned silent leased\na2 A ........ cordoned silent leased")
-    ]
+    codes = [reason(node) for node in nodes("a1 - ... cordoned silent leased\na2 A ........ cordoned silent leased")]
 
     assert codes == ["labelMissing", "leased"]
 
 
 def test_every_permanent_reason_is_asked_before_every_passing_one() -> None:
     scenes = nodes("a1 - ........\na2 A ...\na3 A ........ leased\na4 A ........ cordoned\na5 A ........ silent")
-    asked_first = [
-        next(number for number, question in enumerate(FILTERS) if question(NodeView(node), EIGHT, KEY))
-        for node in scenes
-    ]
+    found = [[question(NodeView(node), FOUR, (KEY,)) for question in FILTERS] for node in scenes]
+    asked_first = [next(number for number, one in enumerate(answers) if one) for answers in found]
 
     assert asked_first == sorted(asked_first)
+    codes = [one.code for answers in found for one in answers if one is not None]
+    assert [code in PERMANENT for code in codes] == [True, True, False, False, False]
 
 
 def test_a_selector_wants_every_label_with_that_very_value() -> None:
-    node = replace(nodes("a1 A ........")[0], labels={KEY: "A", "rack": "r1", "tier": "x"})
-    chosen = {
-        selector: first_reason(node, Shape("gpu", 4, selector=selector))
+    node = nodes("a1 A ........ rack=r1 tier=x")[0]
+    chosen = [
+        reason(node, replace(FOUR, selector=selector))
         for selector in ((("rack", "r1"), ("tier", "x")), (("rack", "r1"), ("tier", "y")), (("zone", ""),))
-    }
+    ]
 
-    assert list(chosen.values()) == [None, "selectorMismatch", "selectorMismatch"]
+    assert chosen == [None, "selectorMismatch", "selectorMismatch"]
 
 
-def test_an_island_that_was_never_large_enough_is_permanent() -> None:
-    known = pool("a1 A ....|....").once(standing, Shape("gpu", 5, "nvlink-all"), KEY)
-
-    assert known.reasons["a1"].code == "noSuchIsland"
-    assert known.reasons["a1"].code in PERMANENT
-    assert known.size_ever == 0
+def test_a_node_that_is_not_selected_is_not_said_to_lack_a_label() -> None:
+    assert reason(nodes("a1 - ...")[0], replace(FOUR, selector=(("rack", "r1"),))) == "selectorMismatch"
 
 
 @pytest.mark.parametrize(
-    ("kind", "model", "memory_mib", "suits"),
+    ("line", "entries", "code"),
     [
-        ("gpu", None, 0, True),
-        ("gpu", "h100", 81_920, True),
-        ("gpu", "H200", 0, False),
-        ("gpu", None, 81_921, False),
-        ("mig", None, 0, False),
+        ("a1 A ....|....", (Entry("gpu", 5, "nvlink-all"),), "noSuchIsland"),
+        ("a1 A .... numa:aabb", (Entry("gpu", 3, "numa"),), "noSuchIsland"),
+        ("a1 A ....", (Entry("gpu", 5, "nvlink-all"),), "tooFewDevices"),
+        ("a1 A ..|..", (Entry("gpu", 2), Entry("gpu", 2, "nvlink-all")), None),
+        ("a1 A ..|.", (Entry("gpu", 2), Entry("gpu", 2, "nvlink-all")), "tooFewDevices"),
+        ("a1 A .|.|.", (Entry("gpu", 1), Entry("gpu", 2, "nvlink-all")), "noSuchIsland"),
     ],
 )
-def test_devices_suit_by_kind_model_and_memory(kind: str, model: str | None, memory_mib: int, suits: bool) -> None:  # noqa: FBT001 - a column of the table
-    atom = Atom(0, "gpu", "GPU-0", "NVIDIA H100 80GB HBM3", 81_920, 0)
-    shape = Shape("mig" if kind == "mig" else "gpu", 1, model=model, memory_mib=memory_mib)
+def test_an_island_that_was_never_large_enough_is_permanent(
+    line: str, entries: tuple[Entry, ...], code: ReasonCode | None
+) -> None:
+    assert reason(nodes(line)[0], Shape(entries)) == code
+    assert code is None or code in PERMANENT
 
-    assert NodeView(replace(nodes("a1 A .")[0], atoms=(atom,))).suitable(shape) == suits
+
+@given(pool=pools, request=requests)
+def test_a_reason_is_permanent_exactly_where_no_wait_and_no_operator_helps(pool: list[Node], request: Request) -> None:
+    for node in pool:
+        code = reason(node, request.shape, request.grouping.required)
+        labels = [node.labels.get(key, "") for key in request.grouping.required]
+
+        assert (code in PERMANENT) == (
+            not could_ever_give(node, request) or not all(label in {"A", "B", "C"} for label in labels)
+        )
 
 
 ZERO = "00000000-0000-0000-0000-000000000000"
@@ -102,16 +112,8 @@ def test_any_other_value_forms_a_group_of_its_own(value: str) -> None:
     assert group_value(NodeView(replace(nodes("a1 A .")[0], labels={KEY: f" {value} "})), KEY) == value
 
 
-def test_what_could_ever_fit_counts_one_group_and_no_missing_label() -> None:
-    known = standing(pool("a1 A ....\na2 A .... silent\nb1 B ####\nc1 - ....\nc2 - ....\nc3 - ...."), EIGHT, KEY)
+def test_a_group_is_named_by_every_value_in_the_order_of_the_keys() -> None:
+    view, other = (NodeView(node) for node in nodes("a1 A . rack=r1\na2 A . rack=0"))
 
-    assert known.size_ever == 2
-
-
-def test_an_answer_is_kept_for_the_shape_and_key_it_was_given_for() -> None:
-    snapshot = pool("a1 A ........\nb1 - ........")
-    few, many = asked(4).shape, asked(9).shape
-
-    kept = [len(snapshot.once(standing, shape, key).reasons) for shape, key in [(few, KEY), (many, KEY), (few, None)]]
-
-    assert kept == [1, 2, 0]
+    assert (group_of(view, (KEY, RACK)), group_of(view, (RACK, KEY))) == (("A", "r1"), ("r1", "A"))
+    assert (group_of(other, (KEY, RACK)), group_of(other, (KEY,)), group_of(other, ())) == (None, ("A",), ())

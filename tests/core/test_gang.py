@@ -4,18 +4,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster_coordinator.core.placement.atoms import Picked
-from muster_coordinator.core.placement.gang import Fit, Group, rank_gangs, tightest
+from muster_coordinator.core.model import Booked, Policy
+from muster_coordinator.core.placement.gang import Fit, Share, rank_gangs, tightest_alone
 from muster_coordinator.core.placement.pipeline import Plan, plan
 from tests.support.drawings import asked, drawn, pool
 
+DEFAULTS = Policy()
+Gang = tuple[int, list[Share]]
+
 
 def chosen(drawing: str, size: int = 2, count: int = 4, top_n: int = 1, seed: int = 0) -> str:
-    return drawn(plan(pool(drawing), asked(count, size), top_n=top_n, seed=seed))
+    return drawn(plan(pool(drawing), asked(count, size), Policy(top_n=top_n), seed=seed))
 
 
-def fits(*points: int, left: int = 0, prefix: str = "n", sound: bool = True) -> tuple[Fit, ...]:
-    return tuple(Fit(f"{prefix}{i}", Picked(f"{prefix}{i}", 1, left), p, sound) for i, p in enumerate(points))
+def fits(*points: int, left: int = 0, prefix: str = "n", sound: bool = True, shreds: int = 0) -> tuple[Fit, ...]:
+    return tuple(Fit(f"{prefix}{i}", 1, left, p, sound, shreds) for i, p in enumerate(points))
+
+
+def gang(members: tuple[Fit, ...], size: int = 2, *, breaks_whole: bool = False) -> Gang:
+    return len(members) - size, [Share(("g",), members, size, breaks_whole)]
+
+
+def best(members: tuple[Fit, ...], size: int) -> list[str]:
+    return [fit.node_id for _, fit in rank_gangs({("a",): gang(members, size)}, DEFAULTS)[0].fits]
 
 
 def test_the_tightest_group_goes_first() -> None:
@@ -53,61 +64,122 @@ def test_a_spare_without_holds_is_worth_more_than_points() -> None:
     assert chosen(trusted_in_b) == "b1:0123 b2:0123"
 
 
+def test_a_gap_too_short_for_anybody_is_worth_more_than_a_spare() -> None:
+    # A would leave 900 ms idle before what comes next on a1; B would touch it, and its spare is on hold.
+    scene = pool("a1 A ....\na2 A ....\na3 A ....\na4 A ####\nb1 B ....\nb2 B ....\nb3 B ....x\nb4 B ####")
+    for node_id, start_ms in (("a1", 2_900), ("a2", 2_900), ("a3", 2_900), ("b1", 2_000)):
+        scene = scene.with_booking(node_id, Booked(start_ms, 9_000, 0b1111, "next"))
+
+    def first(usable_gap_ms: int) -> str:
+        return drawn(plan(scene, asked(4, 2), Policy(usable_gap_ms=usable_gap_ms)))
+
+    assert first(901) == "b1:0123 b2:0123"
+    assert first(900) == "a1:0123 a2:0123"  # as long as that is of use
+
+
 def test_members_are_the_nodes_with_the_least_left_over() -> None:
     assert chosen("a1 A ........\na2 A ....####\na3 A ..######\na4 A ...#####", count=2) == "a3:01 a4:01"
 
 
-def test_members_stand_in_the_order_of_their_names() -> None:
-    assert chosen("a2 A ....\na10 A ....\na1 A ....", size=3) == "a1:0123 a10:0123 a2:0123"
+def test_members_stand_in_the_order_of_their_names_read_as_people_do() -> None:
+    assert chosen("a2 A ....\na10 A ....\na1 A ....", size=3) == "a1:0123 a2:0123 a10:0123"
+    assert (
+        chosen("r10n1 A ....\nr2n10 A ....\nr2n9 A ....\nr2 A ....", size=4)
+        == "r2:0123 r2n9:0123 r2n10:0123 r10n1:0123"
+    )
 
 
 def test_equal_ranks_go_by_points_then_by_name() -> None:
-    groups = {"c": Group(fits(5, 5)), "b": Group(fits(5, 5)), "a": Group(fits(5, 4))}
+    groups = {("c",): gang(fits(5, 5)), ("b",): gang(fits(5, 5)), ("a",): gang(fits(5, 4))}
 
-    assert [candidate.group for candidate in rank_gangs(groups, 2)] == ["b", "c", "a"]
+    assert [candidate.domain for candidate in rank_gangs(groups, DEFAULTS)] == [("b",), ("c",), ("a",)]
 
 
 def test_the_best_of_a_group_go_by_left_over_then_points_then_id() -> None:
-    group = Group((*fits(9, 9, left=1, prefix="x"), *fits(1, 3, 3, prefix="y")))
+    members = (*fits(9, 9, left=1, prefix="x"), *fits(1, 3, 3, prefix="y"))
 
-    assert [fit.name for fit in rank_gangs({"a": group}, 3)[0].fits] == ["y0", "y1", "y2"]
-    assert [fit.name for fit in rank_gangs({"a": group}, 2)[0].fits] == ["y1", "y2"]
-    assert [fit.name for fit in rank_gangs({"a": group}, 1)[0].fits] == ["y1"]
+    assert best(members, 3) == ["y1", "y2", "y0"]
+    assert best(members[::-1], 2) == ["y1", "y2"]
+    assert best(members, 1) == ["y1"]
+    assert best(members, 5) == ["y1", "y2", "y0", "x0", "x1"]
 
 
 def test_a_node_in_trouble_is_taken_last_however_tightly_it_fits() -> None:
-    group = Group((*fits(9, left=0, prefix="held", sound=False), *fits(1, left=3, prefix="sound")))
+    members = (*fits(9, left=0, prefix="held", sound=False), *fits(1, left=3, prefix="sound"))
 
-    assert [fit.name for fit in rank_gangs({"a": group}, 1)[0].fits] == ["sound0"]
+    assert best(members, 1) == ["sound0"]
+
+
+BETTER_AND_WORSE = [
+    (gang(fits(0, 0)), gang(fits(9, 9, 9))),  # least left over
+    (gang(fits(0, 0, 0)), gang(fits(9, 9, 9), breaks_whole=True)),  # breaks no whole group
+    (gang(fits(0, 0, 0)), gang(fits(9, 9, 9, shreds=1))),  # leaves no useless gap
+    (gang((*fits(0, 0, shreds=0), *fits(0, left=1, shreds=5))), gang(fits(9, 9, 9, shreds=1))),  # by its own members
+    (gang(fits(0, 0, 0)), gang((*fits(9, 9), *fits(1, prefix="m", sound=False)))),  # leaves a sound spare
+    (gang(fits(9, 9, 9)), gang(fits(9, 8, 8))),  # points
+    # In this order.
+    (gang(fits(0, 0, 0), breaks_whole=True), gang(fits(9, 9, 9, 9))),
+    (gang(fits(0, 0, 0, shreds=1)), gang(fits(9, 9, 9), breaks_whole=True)),
+    (gang((*fits(1, 1), *fits(0, prefix="m", sound=False))), gang(fits(9, 9, 9, shreds=1))),
+]
+
+
+@pytest.mark.parametrize(("better", "worse"), BETTER_AND_WORSE)
+def test_a_better_rank_wins_whatever_the_names(better: Gang, worse: Gang) -> None:
+    assert rank_gangs({("z",): better, ("a",): worse}, DEFAULTS)[0].domain == ("z",)
+    assert rank_gangs({("a",): worse, ("z",): better}, DEFAULTS)[0].domain == ("z",)
+
+
+def ranks(policy: Policy) -> list[tuple[int, ...]]:
+    """The rank of a gang of two with 1 node left over, a whole group broken, 3 useless gaps a member, no spare."""
+    members = (*fits(0, 0, shreds=3), *fits(0, prefix="x", sound=False))
+    return [one.rank for one in rank_gangs({("a",): gang(members, breaks_whole=True)}, policy)]
 
 
 @pytest.mark.parametrize(
-    ("better", "worse"),
+    ("weights", "rank"),
     [
-        (Group(fits(0, 0)), Group(fits(9, 9, 9))),  # least left over
-        (Group(fits(0, 0, 0)), Group(fits(9, 9, 9), breaks_whole=True)),  # breaks no whole group
-        (Group(fits(0, 0, 0)), Group((*fits(9, 9), *fits(1, prefix="m", sound=False)))),  # leaves a sound spare
-        (
-            Group((*fits(1, 1), *fits(0, prefix="m", sound=False))),
-            Group(fits(9, 9, 9), breaks_whole=True),
-        ),  # in this order
-        (Group(fits(0, 0, 0), breaks_whole=True), Group(fits(9, 9, 9, 9))),
-        (Group(fits(9, 9, 9)), Group(fits(9, 8, 8))),  # points
+        ((4, 3, 2, 1), (1, 1, 6, 1)),
+        ((1, 2, 3, 4), (1, 6, 1, 1)),  # heavier ones are compared first
+        ((1, 9, 3, 2), (1, 6, 1, 1)),
+        ((5, 5, 5, 5), (9,)),  # equal ones are added up
+        ((7, 0, 7, 0), (7,)),  # no weight, no question
+        ((0, 1, 2, 1), (6, 2)),
+        ((0, 0, 0, 0), ()),
     ],
 )
-def test_a_better_rank_wins_whatever_the_names(better: Group, worse: Group) -> None:
-    assert rank_gangs({"z": better, "a": worse}, 2)[0].group == "z"
-    assert rank_gangs({"a": better, "z": worse}, 2)[0].group == "a"
-
-
-@given(st.dictionaries(st.sampled_from("abcde"), st.integers(0, 6)), st.integers(1, 4))
-def test_the_tightest_groups_are_those_with_the_fewest_nodes_that_hold_the_gang(
-    sizes: dict[str, int], size: int
+def test_weights_say_what_is_compared_first_what_together_and_what_not_at_all(
+    weights: tuple[int, int, int, int], rank: tuple[int, ...]
 ) -> None:
-    enough = sorted(nodes for nodes in sizes.values() if nodes >= size)
-    fitting = {group: [Picked(f"{group}{i}", 1, 0) for i in range(nodes)] for group, nodes in sizes.items()}
+    tightest, whole, gaps, spare = weights
+    policy = Policy(rank_tightest=tightest, rank_whole_domain=whole, rank_usable_gaps=gaps, rank_spare=spare)
 
-    assert set(tightest(fitting, size)) == {group for group, nodes in sizes.items() if nodes in enough[:1]}
+    assert ranks(policy) == [rank]
+
+
+def test_every_part_of_a_gang_counts_towards_its_rank() -> None:
+    parts = [
+        Share(("b",), (*fits(1, 2, shreds=1), *fits(0, left=1, prefix="x")), 2, breaks_whole=True),
+        Share(("a",), fits(3, 4, prefix="y"), 2, breaks_whole=True),
+    ]
+    (only,) = rank_gangs({("d",): (1, parts)}, DEFAULTS)
+
+    assert only.rank == (1, 2, 2, 1)  # two whole groups broken, two gaps, one part without a spare
+    assert only.points == 10
+    assert [(group, fit.node_id) for group, fit in only.fits] == [
+        (("a",), "y1"), (("a",), "y0"), (("b",), "n1"), (("b",), "n0"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("weights", "alone"),
+    [((4, 3, 2, 1), True), ((3, 3, 2, 1), False), ((3, 2, 3, 1), False), ((3, 2, 1, 3), False), ((0, 0, 0, 0), False)],
+)
+def test_tightness_stands_alone_where_nothing_weighs_as_much(weights: tuple[int, int, int, int], alone: bool) -> None:  # noqa: FBT001 - a column of the table
+    tightest, whole, gaps, spare = weights
+    policy = Policy(rank_tightest=tightest, rank_whole_domain=whole, rank_usable_gaps=gaps, rank_spare=spare)
+
+    assert tightest_alone(policy) is alone
 
 
 THREE_EQUAL_ONE_WIDER = (
@@ -140,7 +212,7 @@ def test_chance_never_reaches_a_worse_rank() -> None:
 
 @given(seed=st.integers(), top_n=st.integers(1, 9))
 def test_the_seed_is_recorded_with_the_decision(seed: int, top_n: int) -> None:
-    answer = plan(pool(THREE_EQUAL_ONE_WIDER), asked(4, 2), seed=seed, top_n=top_n)
+    answer = plan(pool(THREE_EQUAL_ONE_WIDER), asked(4, 2), Policy(top_n=top_n), seed=seed)
 
     assert isinstance(answer, Plan)
     assert answer.seed == seed

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster_coordinator.core.model import Booked
 from muster_coordinator.core.snapshot import FOREVER_MS, NodeView, Snapshot
 from muster_shared.time import MS_MAX, Window
-from tests.support.drawings import asked, nodes, pool
+from tests.support.drawings import nodes, pool
 
 RELATIONS = {  # how [4, 8) stands to each window, after Allen; and whether the two share an instant
     "is before": ((9, 11), False),
@@ -49,12 +49,21 @@ def free_at_every_instant(booked: list[Booked], window: Window) -> int:
     return free
 
 
+def free_again_ms(booked: list[Booked], wanted: int, count: int, window: Window) -> int | None:
+    def fits(bookable: int) -> int:
+        return bookable if bookable.bit_count() >= count else 0
+
+    return view_of(booked).free_again_ms(wanted, fits, window)
+
+
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_windows_are_half_open_in_every_relation_that_two_can_have(relation: str) -> None:
     (start_ms, end_ms), overlaps = RELATIONS[relation]
     window = Window(start_ms, end_ms)
+    booked = [Booked(4, 8, 0b1111, "rsv")]
 
-    assert view_of([Booked(4, 8, 0b1111, "rsv")]).free(window) == (0 if overlaps else 0b1111)
+    assert view_of(booked).free(window) == (0 if overlaps else 0b1111)
+    assert Snapshot.of("pool", 1, [view_of(booked).node]).occupancy.during(window) == (0b1111 if overlaps else 0)
     assert Window(4, 8).overlaps(window) == overlaps
 
 
@@ -72,17 +81,38 @@ def test_free_again_is_the_first_later_start_at_which_the_same_length_fits(
     waits = (free_at_every_instant(booked, window) & wanted).bit_count() < count
 
     if waits:
-        assert view_of(booked).free_again_ms(wanted, count, window) == next(iter(fits), None)
+        assert free_again_ms(booked, wanted, count, window) == next(iter(fits), None)
 
 
 def test_nobody_knows_when_a_hold_without_a_date_ends() -> None:
-    held_for_ever = view_of([Booked(0, FOREVER_MS, 0b1111, "rsv")])
-
-    assert held_for_ever.free_again_ms(0b1111, 1, Window(1, 2)) is None
+    assert free_again_ms([Booked(0, FOREVER_MS, 0b1111, "rsv")], 0b1111, 1, Window(1, 2)) is None
+    assert free_again_ms([Booked(0, FOREVER_MS, 1, "x"), Booked(0, 9, 14, "y")], 0b1111, 1, Window(1, 2)) == 9
 
 
 def test_the_end_of_the_calendar_is_no_later_start() -> None:
-    assert view_of([Booked(0, MS_MAX, 0b1111, "rsv")]).free_again_ms(0b1111, 1, Window(1, 2)) is None
+    assert free_again_ms([Booked(0, MS_MAX, 0b1111, "rsv")], 0b1111, 1, Window(1, 2)) is None
+    assert free_again_ms([Booked(0, MS_MAX - 1, 0b1111, "rsv")], 0b1111, 1, Window(1, 2)) == MS_MAX - 1
+    assert free_again_ms([Booked(0, MS_MAX - 1, 0b1111, "rsv")], 0b1111, 1, Window(1, 3)) is None
+
+
+@pytest.mark.parametrize(
+    ("booked", "gaps"),
+    [
+        ([], (None, None)),
+        ([Booked(0, 4, 1, "x")], (0, None)),
+        ([Booked(0, 2, 1, "x"), Booked(2, 3, 2, "y")], (1, None)),
+        ([Booked(2, 3, 2, "y"), Booked(0, 2, 1, "x")], (1, None)),
+        ([Booked(8, 9, 1, "x")], (None, 0)),
+        ([Booked(9, 10, 1, "x"), Booked(11, 12, 2, "y")], (None, 1)),
+        ([Booked(11, 12, 2, "y"), Booked(9, 10, 1, "x")], (None, 1)),
+        ([Booked(0, 1, 3, "x"), Booked(9, FOREVER_MS, 3, "y")], (3, 1)),
+        ([Booked(0, 4, 4, "other atoms"), Booked(5, 7, 4, "other atoms")], (None, None)),
+    ],
+)
+def test_a_gap_is_how_long_the_same_atoms_are_idle_before_and_after(
+    booked: list[Booked], gaps: tuple[int | None, int | None]
+) -> None:
+    assert view_of(booked).gaps(0b0011, Window(4, 8)) == gaps
 
 
 @given(window=spans, turnaround=st.integers(0, 3))
@@ -97,18 +127,24 @@ def test_a_booking_keeps_others_out_for_its_turnaround_and_no_longer(window: Win
 def test_without_takes_out_one_reservation_and_leaves_the_first_pool_as_it_was() -> None:
     before = pool("a1 A ....").with_booking("a1", Booked(0, 9, 1, "mine")).with_booking("a1", Booked(0, 9, 2, "other"))
 
-    after = before.without("mine")
+    after = before.without("mine", ["a1", "a node that left"])
 
-    assert [view.views["a1"].free(Window(0, 9)) for view in (before, after)] == [0b1100, 0b1101]
+    assert [one.views["a1"].free(Window(0, 9)) for one in (before, after)] == [0b1100, 0b1101]
+    assert [one.occupancy.during(Window(0, 9)) for one in (before, after)] == [0b0011, 0b0010]
+    assert before.without("mine", []).views["a1"].free(Window(0, 9)) == 0b1100
 
 
-def test_a_changed_pool_answers_for_its_own_bookings() -> None:
-    def open_nodes(snapshot: Snapshot, *_: object) -> list[str]:
-        return list(snapshot.views)
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a1", "a2", "a10", "b1"],
+        ["a", "a0", "a1", "ab"],
+        ["2", "10", "a"],
+        ["r1n2", "r1n10", "r2n1", "r10n1"],
+        ["a1", "a01"][::-1],
+    ],
+)
+def test_names_stand_in_the_order_in_which_people_count(names: list[str]) -> None:
+    views = [NodeView(replace(nodes("a1 A .")[0], name=name)) for name in reversed(names)]
 
-    first = pool("a1 A ....")
-    first.once(open_nodes, asked().shape, None)
-    second = first.with_booking("a1", Booked(0, 9, 0b1111, "rsv"))
-
-    assert second.once(open_nodes, asked().shape, None) == ["a1"]
-    assert (first.views["a1"].free(Window(0, 9)), second.views["a1"].free(Window(0, 9))) == (0b1111, 0)
+    assert [view.node.name for view in sorted(views, key=lambda view: view.place)] == names

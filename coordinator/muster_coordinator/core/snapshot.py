@@ -113,8 +113,11 @@ class NodeView:
         """
         duration_ms = window.duration_ms
         for instant in self.instants_after(window.start_ms):
+            # A hold without a date ends later than any window: the calendar is over before.
+            if instant + duration_ms > MS_MAX:
+                return None
             if fits(self.free(Window(instant, instant + duration_ms)) & usable):
-                return instant if instant + duration_ms <= MS_MAX else None
+                return instant
         return None
 
 
@@ -181,7 +184,7 @@ class Snapshot:
             answer = former.revised(self, sorted({number for change in since for number in change}))
         else:
             answer = work_out(self)
-        for oldest in list(self._answers)[: len(self._answers) + 1 - _ANSWERS_MAX]:
+        for oldest in list(self._answers)[: max(0, len(self._answers) + 1 - _ANSWERS_MAX)]:
             self._answers.pop(oldest, None)
         self._answers[key] = (changes_seen, answer)
         return answer
