@@ -76,11 +76,30 @@ def gpu_conditions(uuid: str, gpu: GpuReading, moment: Moment) -> Iterator[Mark]
     if gpu.recovery_action:
         yield action_asked(uuid, gpu.pci, gpu.recovery_action, moment)
     if gpu.remap_pending:
-        message = "a row remap waits for a GPU reset"
+        message = "memory to be taken out of use waits for a GPU reset"
         yield moment.mark("rowRemap", None, "remapNotPending", message, uuid=uuid)
     if gpu.remap_failed:
         message = "a row remap failed: the GPU's memory needs repair"
         yield moment.mark("rowRemapFailure", None, "operator", message, uuid=uuid)
+    if gpu.memory_health and gpu.memory_health.sram_exceeded:
+        message = "more uncorrectable SRAM errors than the maker's limit: the GPU is due for replacement"
+        yield moment.mark("sramErrors", None, "operator", message, uuid=uuid)
+
+
+def ecc_rose(uuid: str, by: int, moment: Moment) -> Mark:
+    """Return the mark of uncorrectable memory errors that no XID told of; `by` is how many."""
+    message = f"{by} new uncorrectable memory errors"
+    return moment.mark("eccErrors", None, "recoveryActionNone", message, uuid=uuid)
+
+
+def suspect(uuid: str, code: int, moment: Moment) -> Mark:
+    """Return the mark of a GPU at which programs of several tenants fail."""
+    message = "programs of three assignments, not all one tenant's, failed on it within a day"
+    return moment.mark("suspect", code, "operator", message, uuid=uuid)
+
+
+ACCEPTABLE: Final = frozenset({"rowRemapFailure", "sramErrors"})
+"""Conditions that last for good, and that an operator may accept."""
 
 
 def action_asked(uuid: str | None, pci: str | None, action: int, moment: Moment) -> Mark:

@@ -11,22 +11,27 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from muster_agent.core.conditions import (
+    ACCEPTABLE,
     Moment,
     action_asked,
+    ecc_rose,
     gpu_conditions,
     lost_conditions,
     node_conditions,
+    suspect,
 )
 from muster_agent.core.marks import Mark
 from muster_agent.core.readings import GpuEvent, KernelLogReading, NodeReading, one_line
 from muster_agent.core.sighting import Sighting, sighted
-from muster_agent.core.tallies import Tally, tallied
-from muster_agent.core.xids import xid
+from muster_agent.core.suspects import Strike, Victim, is_suspect, struck
+from muster_agent.core.tallies import MERGE_MS, Tally, tallied
+from muster_agent.core.xids import is_of_a_program, xid
 from muster_shared.wire import Hold
 
 SEVERITY_WAIT_MS: Final = 10_000
 """How long a number without its severity waits for the kernel line that tells it; the line lags by milliseconds."""
 
+_FAULTS: Final = frozenset({"xid", "eccErrors"})  # causes that were events: readings can only prove them over
 _HOLDS_PER_PLACE: Final = 15  # 16 GPUs and the node: 255 holds at most, where a report carries 256
 
 
@@ -39,8 +44,10 @@ class Health:
     marks: tuple[Mark, ...] = ()
     unsure: tuple[Mark, ...] = ()  # faults whose severity is not told yet
     tallies: tuple[Tally, ...] = ()
-    waived: tuple[str, ...] = ()  # UUIDs whose failed row remap an operator has accepted
+    waived: tuple[str, ...] = ()  # conditions that an operator has accepted, as `_waiver` names them
     kernel_seq: int = -1  # the newest kernel record that was folded in, in this boot
+    strikes: tuple[Strike, ...] = ()  # assignments that were hit by faults of programs, of late
+    uncorrected: dict[str, int] = field(default_factory=dict[str, int])  # UUID -> memory errors at the last reading
 
     @property
     def holds(self) -> tuple[Hold, ...]:
@@ -57,7 +64,12 @@ class Health:
                 holds[key] = _hold(mark)
         return tuple(hold for _, hold in sorted(holds.items()))
 
-    def after_event(self, event: GpuEvent, now_ms: int, boot_id: str) -> "Health":
+    @property
+    def gist(self) -> tuple[object, ...]:
+        """What the holds are made of: equal for equal holds, and cheaper to compare in a storm."""
+        return tuple((mark.key, mark.since_ms, mark.clears_by) for mark in self.marks)
+
+    def after_event(self, event: GpuEvent, now_ms: int, boot_id: str, victim: Victim | None = None) -> "Health":
         """Fold one fault in.
 
         A kernel record that was folded in before changes nothing, so the log may be read again from its start.
@@ -66,17 +78,24 @@ class Health:
             event: From either source, in any order between them.
             now_ms: Wall clock, milliseconds UTC: the hold's `since`.
             boot_id: The boot that the event's `boot_ms` counts from.
+            victim: Whose program it hit, where one assignment alone can have been hit.
         """
         health = _in_boot(self, boot_id)
         if event.seq is not None:
             if event.seq <= health.kernel_seq:
                 return health
             health = replace(health, kernel_seq=event.seq)
+        if event.kind == "changed":
+            return health  # the next reading tells
         uuid, place = _placed(health, event)
         health = replace(health, tallies=tallied(health.tallies, place, event, boot_id))
-        row, moment = xid(event.code), Moment(now_ms, event.boot_ms, boot_id)
-        fault = moment.mark("xid", event.code, row.clears_by, row.name, uuid=uuid, pci=None if uuid else event.pci)
-        match row.effect:
+        if event.kind == "sxid":
+            return health
+        moment = Moment(now_ms, event.boot_ms, boot_id)
+        if uuid and victim and is_of_a_program(event.code):
+            health = _with_strike(health, uuid, event.code, victim, moment)
+        fault = _fault(uuid, event, moment)
+        match xid(event.code).effect:
             case "holdNew" | "unbookable":
                 return replace(health, marks=_with(health.marks, fault))
             case "bySeverity":
@@ -115,6 +134,11 @@ class Health:
         raised = node_conditions(reading, kernel_log, moment)
         return replace(health, marks=(*others, *_standing(health.marks, raised)))
 
+    def after_reset(self, uuids: Iterable[str]) -> "Health":
+        """Note that GPUs were reset and answered again: for their holds they were away, and the next reading judges."""
+        reset = frozenset(uuids)
+        return replace(self, marks=tuple(mark.seen_away() if mark.uuid in reset else mark for mark in self.marks))
+
     def cleared(self, device: str | None, cause: str, code: int | None) -> "Health":
         """End a hold by an operator's word. One that a reading still shows comes back with the next reading.
 
@@ -124,11 +148,13 @@ class Health:
             code: The hold's code.
         """
         ended = tuple(mark for mark in self.marks if (mark.device, mark.cause, mark.code) == (device, cause, code))
-        accepted = {mark.uuid for mark in ended if mark.cause == "rowRemapFailure" and mark.uuid}
+        accepted = {_waiver(mark) for mark in ended if mark.cause in ACCEPTABLE}
+        acquitted = {mark.uuid for mark in ended if mark.cause == "suspect"}
         return replace(
             self,
             marks=tuple(mark for mark in self.marks if mark not in ended),
             waived=tuple(sorted(accepted.union(self.waived))),
+            strikes=tuple(strike for strike in self.strikes if strike.uuid not in acquitted),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -164,6 +190,24 @@ def _placed(health: Health, event: GpuEvent) -> tuple[str | None, str]:
     return uuid, uuid or event.pci or ""
 
 
+def _fault(uuid: str | None, event: GpuEvent, moment: Moment) -> Mark:
+    row = xid(event.code)
+    clears_by, message = row.clears_by, f"{row.name}: {event.detail}" if event.detail else row.name
+    if not event.live and clears_by == "gpuResetVerified":
+        # The reset may have been before anybody looked: then the driver, who knows, asks for nothing.
+        clears_by = "recoveryActionNone"
+    return moment.mark("xid", event.code, clears_by, message, uuid=uuid, pci=None if uuid else event.pci)
+
+
+def _with_strike(health: Health, uuid: str, code: int, victim: Victim, moment: Moment) -> Health:
+    strikes = struck(health.strikes, Strike(uuid, victim, moment.boot_id, moment.boot_ms, moment.unix_ms))
+    health = replace(health, strikes=strikes)
+    held = any(mark.cause == "suspect" and mark.uuid == uuid for mark in health.marks)
+    if held or not is_suspect(strikes, uuid):
+        return health
+    return replace(health, marks=_with(health.marks, suspect(uuid, code, moment)))
+
+
 def _with_severity(health: Health, fault: Mark, event: GpuEvent) -> Health:
     # Without the word the driver's recovery action has the last one.
     unsure = tuple(mark for mark in health.unsure if mark.key != fault.key)
@@ -181,7 +225,7 @@ def _with_severity(health: Health, fault: Mark, event: GpuEvent) -> Health:
 def _with_action(health: Health, fault: Mark, action: int, moment: Moment) -> Health:
     # Either way the driver has spoken: faults before this are over once the GPU reads well without an action.
     marks = tuple(
-        replace(mark, acted=True) if mark.place == fault.place and mark.cause == "xid" else mark
+        replace(mark, acted=True) if mark.place == fault.place and mark.cause in _FAULTS else mark
         for mark in health.marks
         if not (mark.place == fault.place and mark.cause == "recoveryAction")
     )
@@ -196,22 +240,51 @@ def _with_gpus(health: Health, sighting: Sighting, moment: Moment) -> Health:
         for mark in health.marks
     )
     marks = _with((), *named)  # one that is named now may be there by its name already
-    failed = {uuid for uuid, gpu in sighting.answering.items() if gpu.remap_failed}
-    raised = [*lost_conditions(sighting.missing, moment)]
-    for uuid, gpu in sorted(sighting.answering.items()):
-        raised += [mark for mark in gpu_conditions(uuid, gpu, moment) if not _is_waived(health, mark)]
+    shown = [mark for uuid, gpu in sorted(sighting.answering.items()) for mark in gpu_conditions(uuid, gpu, moment)]
+    raised = [
+        *lost_conditions(sighting.missing, moment),
+        *(mark for mark in shown if _waiver(mark) not in health.waived),
+    ]
     lasting = (_lasting(mark, sighting, moment) for mark in marks)
     kept = [mark for mark in lasting if mark is not None]
-    return replace(
+    lasting_waivers = {_waiver(mark) for mark in shown if mark.cause in ACCEPTABLE}
+    after = replace(
         health,
         known=sighting.expected,
         marks=(*kept, *_standing(marks, (mark for mark in raised if mark.key not in {k.key for k in kept}))),
-        waived=tuple(uuid for uuid in health.waived if uuid in failed or uuid in sighting.missing),
+        waived=tuple(
+            waiver
+            for waiver in health.waived
+            if waiver in lasting_waivers or waiver.partition(" ")[0] in sighting.missing
+        ),
+        strikes=tuple(strike for strike in health.strikes if strike.uuid in sighting.expected),
     )
+    return _with_ecc(after, sighting, moment)
 
 
-def _is_waived(health: Health, mark: Mark) -> bool:
-    return mark.cause == "rowRemapFailure" and mark.uuid in health.waived
+def _with_ecc(health: Health, sighting: Sighting, moment: Moment) -> Health:
+    """Hold the GPUs whose uncorrectable errors rose without a word: an XID may be switched off, or lost."""
+    counts = {
+        uuid: gpu.memory_health.uncorrected for uuid, gpu in sighting.answering.items() if gpu.memory_health is not None
+    }
+    explained = {
+        tally.place
+        for tally in health.tallies
+        if xid(tally.code).kind == "memory" and moment.boot_ms - tally.latest_boot_ms <= MERGE_MS
+    }
+    rose = {
+        uuid: count - health.uncorrected[uuid]
+        for uuid, count in sorted(counts.items())
+        if count > health.uncorrected.get(uuid, count) and uuid not in explained
+    }
+    marks = _with(health.marks, *(ecc_rose(uuid, by, moment) for uuid, by in rose.items()))
+    kept = {uuid: count for uuid, count in health.uncorrected.items() if uuid in sighting.expected}
+    return replace(health, marks=marks, uncorrected=kept | counts)
+
+
+def _waiver(mark: Mark) -> str:
+    # The first such condition was named by its GPU alone, and files of that time are still read.
+    return mark.place if mark.cause == "rowRemapFailure" else f"{mark.place} {mark.cause}"
 
 
 def _lasting(mark: Mark, sighting: Sighting, moment: Moment) -> Mark | None:
@@ -223,7 +296,7 @@ def _lasting(mark: Mark, sighting: Sighting, moment: Moment) -> Mark | None:
     gpu = sighting.answering.get(mark.uuid)
     if mark.cause == "deviceLost":
         return None
-    if mark.cause == "xid":
+    if mark.cause in _FAULTS:
         return mark.seen_away() if gpu is None else mark.seen(gpu, moment.boot_id, moment.boot_ms)
     judged = gpu is not None and (mark.cause != "recoveryAction" or gpu.recovery_action is not None)
     return None if judged and mark.clears_by != "operator" else mark

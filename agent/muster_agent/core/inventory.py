@@ -9,10 +9,11 @@ from typing import Any, Final
 from pydantic import TypeAdapter
 
 from muster_agent.core.fabric import Domain, domain_of
+from muster_agent.core.findings import at_least
 from muster_agent.core.readings import GpuReading, HostReading, KernelLogReading, NodeReading, one_line
 from muster_agent.core.sighting import sighted
 from muster_shared.codec import Count, Message, Text, dumps
-from muster_shared.wire import FABRIC_DOMAIN, FabricReason, Gpu, Inventory, LabelValue, Monitoring
+from muster_shared.wire import FABRIC_DOMAIN, FabricReason, Gpu, Inventory, LabelValue, MigInstance, Monitoring
 
 SETTLE_MS: Final = 5_000
 """Two equal good reads so far apart set `fabric.domain`: a fabric that comes up shows values that do not last."""
@@ -20,6 +21,7 @@ SETTLE_MS: Final = 5_000
 _LABEL_MAX: Final = 128  # the wire's LabelValue
 _NOT_LABEL: Final = re.compile(r"[^A-Za-z0-9._:/ -]+")
 _GPUS: Final = TypeAdapter(tuple[Gpu, ...])
+_SETTLED: Final = TypeAdapter(LabelValue | None)
 
 
 class _Fabric(Message):
@@ -36,6 +38,8 @@ class InventoryFold:
 
     gpus: tuple[Gpu, ...] = ()  # every expected GPU by PCI address, the absent ones with `seen` false
     inventory: Inventory | None = None  # None until the first reading
+    replaced: tuple[str, ...] = ()  # UUIDs of all former GPUs, where this reading showed only others
+    _settled: str | None = None  # the latest `fabric.domain`, which may be gone
     _candidate: Domain | None = None  # the domain of the latest reading, if that was good
     _candidate_boot_ms: int = 0  # when it was first read, with no other reading since
     _boot_id: str = ""  # of the boot that both are of
@@ -44,6 +48,13 @@ class InventoryFold:
     def missing(self) -> tuple[str, ...]:
         """UUIDs of the GPUs that were seen before and are gone."""
         return tuple(gpu.uuid for gpu in self.gpus if not gpu.seen)
+
+    @property
+    def change(self) -> tuple[str, str] | None:
+        """The domain that the node was in and the other one that it says now, from its first reading on."""
+        if self._candidate is None or self._settled in {None, self._candidate.name}:
+            return None
+        return self._settled or "", self._candidate.name
 
     @property
     def hash(self) -> str:
@@ -67,6 +78,7 @@ class InventoryFold:
         gpus, verdict = self.gpus, self._verdict(reading)
         if reading.nvml == "ok":
             gpus = _merged(self.gpus, reading)
+        now = {gpu.uuid for gpu in gpus}
         candidate = verdict if isinstance(verdict, Domain) else None
         is_equal = candidate == self._candidate and host.boot_id == self._boot_id
         since_ms = self._candidate_boot_ms if is_equal else boot_ms
@@ -86,10 +98,13 @@ class InventoryFold:
             cpus=host.cpus,
             memory_mib=host.memory_mib,
         )
+        former = tuple(gpu.uuid for gpu in self.gpus)
         return replace(
             self,
             gpus=gpus,
             inventory=inventory,
+            replaced=former if now.isdisjoint(former) else (),
+            _settled=self.inventory.labels.get(FABRIC_DOMAIN, self._settled) if self.inventory else self._settled,
             _candidate=candidate,
             _candidate_boot_ms=since_ms,
             _boot_id=host.boot_id,
@@ -98,6 +113,8 @@ class InventoryFold:
     def to_dict(self) -> dict[str, Any]:
         """Return what a restart keeps, as a JSON document."""
         document: dict[str, Any] = {"gpus": _GPUS.dump_python(self.gpus, mode="json", by_alias=True, exclude_none=True)}
+        if settled := self.inventory.labels.get(FABRIC_DOMAIN, self._settled) if self.inventory else self._settled:
+            document["settled"] = settled
         if self._candidate:
             fabric = _Fabric(domain=self._candidate.name, since_boot_ms=self._candidate_boot_ms, boot_id=self._boot_id)
             document["fabric"] = fabric.model_dump(by_alias=True)
@@ -111,10 +128,17 @@ class InventoryFold:
             ValueError: The document is not one that `to_dict` wrote.
         """
         gpus = _GPUS.validate_python(document.get("gpus", ()))
+        settled = _SETTLED.validate_python(document.get("settled"))
         if "fabric" not in document:
-            return cls(gpus)
+            return cls(gpus, _settled=settled)
         fabric = _Fabric.model_validate(document["fabric"])
-        return cls(gpus, None, Domain(fabric.domain), fabric.since_boot_ms, fabric.boot_id)
+        return cls(
+            gpus,
+            _settled=settled,
+            _candidate=Domain(fabric.domain),
+            _candidate_boot_ms=fabric.since_boot_ms,
+            _boot_id=fabric.boot_id,
+        )
 
     def _verdict(self, reading: NodeReading) -> Domain | FabricReason:
         if reading.nvml != "ok":
@@ -122,7 +146,10 @@ class InventoryFold:
         sighting = sighted(_places(self.gpus), reading.gpus)
         if sighting.missing or sighting.unidentified:
             return "gpuMissing"
-        return domain_of([gpu.fabric for gpu in sighting.answering.values()])
+        verdict = domain_of([gpu.fabric for gpu in sighting.answering.values()])
+        # Registered with the fabric, and yet no memory can be reached through it.
+        is_cut = any(gpu.peers_cut for gpu in sighting.answering.values())
+        return "unhealthy" if is_cut and isinstance(verdict, Domain) else verdict
 
     def _labelled(self, domain: Domain) -> bool:
         return self.inventory is not None and self.inventory.labels.get(FABRIC_DOMAIN) == domain.name
@@ -157,6 +184,7 @@ def _merged(known: Sequence[Gpu], reading: NodeReading) -> tuple[Gpu, ...]:
 
 
 def _gpu(uuid: str, told: GpuReading) -> Gpu:
+    health = told.memory_health
     return Gpu(
         uuid=uuid,
         pci=told.pci,
@@ -165,6 +193,16 @@ def _gpu(uuid: str, told: GpuReading) -> Gpu:
         island=told.island,
         numa=told.numa,
         fabric=told.fabric,
+        mig_mode=told.mig_mode,
+        mig_slices_max=told.mig_slices_max,
+        mig=[
+            MigInstance(uuid=one.uuid, profile=one.profile, slices=one.slices, memory_mib=one.memory_mib)
+            for one in told.mig
+        ],
+        memory_health=health and health.model_copy(update={"corrected": at_least(health.corrected)}),
+        links=told.links,
+        links_down=list(told.links_down),
+        persistence=told.persistence,
     )
 
 

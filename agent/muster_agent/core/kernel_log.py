@@ -8,7 +8,7 @@ gpu.c, osinit.c) for the messages.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -32,6 +32,13 @@ _GONE_MIDDLE: Final = "NVRM: (PCI ID:"
 _GONE_LAST: Final = "NVRM: fallen off the bus"
 _PROCESS: Final = re.compile(r"pid=[^,]{1,20}, name=.{0,15}, ", re.DOTALL)  # the kernel's name of a program: 15 bytes
 _SEVERITY: Final = re.compile(r"\w+ (Nonfatal|Fatal|Link Fatal)\b")
+_NVLINK: Final = re.compile(
+    r"(\w+) (Nonfatal|Fatal|Link Fatal) XC\d+ i\d+ Link (-?\d+) \(0x([0-9a-fA-F]{1,8}) (0x[0-9a-fA-F]{1,8})"
+)
+_SUBCODE_SHIFT, _SUBCODE_MASK = 20, 0x3F  # where the first word of an NVLink 5 fault has its sub-code
+_SXID: Final = re.compile(
+    r"nvidia-nvswitch\d{1,3}: SXid \(PCI:([0-9A-Fa-f:.]+)\): (\d{1,6}), (Fatal|Non-fatal)\b(.{0,80})"
+)
 _ACTION: Final = re.compile(r"GPU recovery action changed from 0x[0-9a-f]{1,4} \([^)]*\) to 0x([0-9a-f]{1,4})")
 
 
@@ -41,6 +48,23 @@ class KernelLog:
 
     uuids: Mapping[str, str] = field(default_factory=dict[str, str])  # PCI address -> UUID
     falling: str | None = None  # PCI address of a message that has begun and may end with "fallen off the bus"
+
+    def after_all(
+        self, records: Iterable[bytes], boot_ms: int, *, live: bool, any_facility: bool = False
+    ) -> "tuple[KernelLog, list[GpuEvent]]":
+        """Fold a burst of records in; return its faults, equal ones as one with their count.
+
+        A storm of hundreds of thousands of lines is known that said 29 different things. Each event has the number of
+        its latest record and stands in that order, so that whoever remembers the highest number misses none.
+        """
+        log, events = self, dict[tuple[object, ...], GpuEvent]()
+        for record in records:
+            log, event = log.after(record, boot_ms, live=live, any_facility=any_facility)
+            if event:
+                what = (event.kind, event.code, event.pci, event.instance, event.fatal, event.recovery_action)
+                former = events.pop(what, None)
+                events[what] = replace(event, count=former.count + 1) if former else event
+        return log, list(events.values())
 
     def after(
         self, record: bytes, boot_ms: int, *, live: bool, any_facility: bool = False
@@ -58,7 +82,8 @@ class KernelLog:
         if parts is None or (int(parts[1]) >> 3 != _FACILITY_KERNEL and not any_facility):
             return self, None
         text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), parts[4])
-        event = GpuEvent("kernelLog", 0, None, None, boot_ms if live else min(int(parts[3]) // 1_000, boot_ms))
+        at_ms = boot_ms if live else min(int(parts[3]) // 1_000, boot_ms)
+        event = GpuEvent("kernelLog", 0, None, None, at_ms, live=live)
         log, found = self, None
         for line in text.split("\n"):
             log, at_line = _after_line(log, line, replace(event, seq=int(parts[2]), text=line))
@@ -67,6 +92,8 @@ class KernelLog:
 
 
 def _after_line(log: KernelLog, line: str, event: GpuEvent) -> tuple[KernelLog, GpuEvent | None]:
+    if switch := _SXID.match(line):
+        return log, _sxid_event(switch, event)
     # Other parts of the kernel may write between the records of one message.
     if not line.startswith("NVRM: ") or line.startswith(_GONE_MIDDLE):
         return log, None
@@ -80,6 +107,13 @@ def _after_line(log: KernelLog, line: str, event: GpuEvent) -> tuple[KernelLog, 
     gone = _GONE.match(line)
     fallen = gone[1] if gone else begun if line.startswith(_GONE_LAST) else None
     return done, _at(log, fallen, replace(event, code=_FELL_OFF_THE_BUS)) if fallen else None
+
+
+def _sxid_event(switch: re.Match[str], event: GpuEvent) -> GpuEvent | None:
+    place, code, severity, rest = switch.groups()
+    pci = pci_address(place)
+    told = replace(event, code=int(code), fatal=severity == "Fatal", detail=f"{severity}{rest}", kind="sxid")
+    return None if pci is None else replace(told, pci=pci)
 
 
 def _xid_event(log: KernelLog, xid: re.Match[str], event: GpuEvent) -> GpuEvent | None:
@@ -98,8 +132,20 @@ def _xid_event(log: KernelLog, xid: re.Match[str], event: GpuEvent) -> GpuEvent 
             instance=instance,
             fatal=severity[1] != "Nonfatal" if severity else None,
             recovery_action=int(action[1], 16) if action else None,
+            detail=_nvlink_detail(told),
         ),
     )
+
+
+def _nvlink_detail(told: str) -> str:
+    """Read out of an NVLink 5 message which unit failed at which link, and how."""
+    found = _NVLINK.match(told)
+    if found is None:
+        return ""
+    unit, severity, link, first_word, status = found.groups()
+    where = f"link {link}" if link != "-1" else "no link"
+    subcode = int(first_word, 16) >> _SUBCODE_SHIFT & _SUBCODE_MASK
+    return f"{unit} {severity.lower()}, {where}, sub-code {subcode}, status {status}"
 
 
 def _at(log: KernelLog, place: str, event: GpuEvent) -> GpuEvent | None:

@@ -12,6 +12,19 @@ PROBE_MS: Final = 30_000
 OBSERVE_MS: Final = 600_000
 """How long a fault that nobody knows is watched before a probe may end its hold."""
 
+_STRICTNESS: Final[tuple[ClearsBy, ...]] = (
+    "remapNotPending",
+    "deviceSeen",
+    "nvmlOk",
+    "monitoringOk",
+    "probeOk",
+    "recoveryActionNone",
+    "gpuResetVerified",
+    "nodeRebootVerified",
+    "operator",
+)
+"""Rules by the proof that each asks for, the least first."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -47,8 +60,12 @@ class Mark:
         return None if self.node_wide else self.uuid
 
     def again(self, later: "Mark") -> "Mark":
-        """Return this mark after the same fault came again: proofs of repair count anew, `since` stays."""
-        return replace(later, since_ms=self.since_ms)
+        """Return this mark after the same fault came again: proofs of repair count anew, `since` stays.
+
+        Whichever of the two asks for more proof is believed.
+        """
+        strictest = max(self.clears_by, later.clears_by, key=_STRICTNESS.index)
+        return replace(later, since_ms=self.since_ms, clears_by=strictest, message=self.message)
 
     def seen_away(self) -> "Mark":
         """Return this mark after a reading in which its GPU did not answer."""

@@ -90,6 +90,7 @@ class GpuEvent:
     text: str = ""
     detail: str = ""  # of an NVLink 5 fault: unit, link and sub-code, for people
     kind: Literal["xid", "sxid", "changed"] = "xid"
+    count: int = 1  # how often it struck, where a source tells of a burst at once
     live: bool = True  # told as it happened; else from the log of a time when the agent may not have looked
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from muster_agent.core.records import State
-from muster_shared.wire import AssignmentStatus, Hold, Inventory
+from muster_shared.wire import AssignmentStatus, Hold, Inventory, Monitoring
 
 
 def sentence(
@@ -32,6 +32,10 @@ def sentence(
         seen = sum(gpu.seen for gpu in inventory.gpus)
         nvml = inventory.monitoring.nvml
         parts.append(f"{seen} of {len(inventory.gpus)} GPUs seen" if nvml == "ok" else f"NVML: {nvml}")
+        parts += _monitoring(inventory.monitoring)
+        if inventory.findings:
+            causes = sorted({finding.cause for finding in inventory.findings})
+            parts.append(f"{len(inventory.findings)} findings ({', '.join(causes)})")
     if holds:
         parts.append(f"{len(holds)} holds ({', '.join(sorted({hold.cause for hold in holds}))})")
     parts += [
@@ -41,3 +45,10 @@ def sentence(
         parts.append("nothing bound")
     parts.append(f"revision {state.applied_rev}")
     return "; ".join(parts)
+
+
+def _monitoring(eyes: Monitoring) -> list[str]:
+    """Say which source of faults is shut; both open is nothing to say."""
+    if eyes.nvml != "ok" or (eyes.events == "ok" and eyes.kernel_log == "ok"):
+        return []
+    return [f"monitoring partial: NVML events {eyes.events}, kernel log {eyes.kernel_log}"]

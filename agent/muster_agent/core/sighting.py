@@ -25,7 +25,8 @@ def sighted(known: Mapping[str, str], gpus: Iterable[GpuReading]) -> Sighting:
     """Sort one reading of a working NVML.
 
     A GPU stays expected for ever, until another one that was never seen before sits in its PCI slot: then it was
-    replaced. More than the wire can carry are forgotten from the missing ones.
+    replaced. Where none of the known ones answers and others do, the host was swapped under the agent's disk. More
+    than the wire can carry are forgotten from the missing ones.
 
     Args:
         known: UUID -> PCI address of all GPUs seen so far.
@@ -35,7 +36,8 @@ def sighted(known: Mapping[str, str], gpus: Iterable[GpuReading]) -> Sighting:
     answering = {gpu.uuid: gpu for gpu in readings if gpu.uuid is not None and not gpu.lost}
     named = {gpu.uuid: gpu.pci for gpu in readings if gpu.uuid is not None}
     newcomers = {pci for uuid, pci in named.items() if uuid not in known}
-    absent = {uuid: pci for uuid, pci in known.items() if uuid not in named and pci not in newcomers}
+    is_swapped = bool(answering) and known.keys().isdisjoint(named) and None not in {gpu.uuid for gpu in readings}
+    absent = {uuid: pci for uuid, pci in known.items() if uuid not in named and pci not in newcomers and not is_swapped}
     kept = dict(sorted(absent.items())[: max(0, GPUS_MAX - len(named))])
     return Sighting(named | kept, answering, _unidentified(readings, kept))
 

@@ -1,7 +1,7 @@
 """How often each fault struck: both sources' events merged to one count, however many arrive."""
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal
 
 from muster_agent.core.readings import GpuEvent
 
@@ -20,9 +20,11 @@ class Tally:
     instance: str | None
     boot_id: str
     first_boot_ms: int  # of the present burst
+    latest_boot_ms: int = 0
     earlier: int = 0  # faults in bursts before this one
     nvml: int = 0
     kernel_log: int = 0
+    kind: Literal["xid", "sxid"] = "xid"
 
     @property
     def count(self) -> int:
@@ -30,13 +32,13 @@ class Tally:
         return self.earlier + max(self.nvml, self.kernel_log)
 
     def plus(self, event: GpuEvent) -> "Tally":
-        """Count one event in; outside the burst's time it begins another burst."""
-        tally = self
+        """Count an event in, as often as it struck; outside the burst's time it begins another burst."""
+        tally = replace(self, latest_boot_ms=event.boot_ms)
         if abs(event.boot_ms - self.first_boot_ms) > MERGE_MS:
-            tally = replace(self, first_boot_ms=event.boot_ms, earlier=self.count, nvml=0, kernel_log=0)
+            tally = replace(tally, first_boot_ms=event.boot_ms, earlier=self.count, nvml=0, kernel_log=0)
         if event.source == "nvml":
-            return replace(tally, nvml=tally.nvml + 1)
-        return replace(tally, kernel_log=tally.kernel_log + 1)
+            return replace(tally, nvml=tally.nvml + event.count)
+        return replace(tally, kernel_log=tally.kernel_log + event.count)
 
 
 def tallied(tallies: tuple[Tally, ...], place: str, event: GpuEvent, boot_id: str) -> tuple[Tally, ...]:
@@ -47,5 +49,6 @@ def tallied(tallies: tuple[Tally, ...], place: str, event: GpuEvent, boot_id: st
     key = (place, event.code, event.instance, boot_id)
     others = tuple(t for t in tallies if (t.place, t.code, t.instance, t.boot_id) != key)
     mine = next((t for t in tallies if (t.place, t.code, t.instance, t.boot_id) == key), None)
-    tally = mine or Tally(place, event.code, event.instance, boot_id, event.boot_ms)
+    kind: Literal["xid", "sxid"] = "sxid" if event.kind == "sxid" else "xid"
+    tally = mine or Tally(place, event.code, event.instance, boot_id, event.boot_ms, kind=kind)
     return (*others, tally.plus(event))[-_TALLIES_MAX:]

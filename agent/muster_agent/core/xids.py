@@ -40,6 +40,12 @@ def xid(code: int) -> Xid:
     return _XIDS.get(code, _UNLISTED)
 
 
+def is_of_a_program(code: int) -> bool:
+    """Tell whether programs cause it: it holds no GPU alone, but one that it follows from tenant to tenant."""
+    return code in _FOLLOW_PROGRAMS or xid(code).kind == "application"
+
+
+_FOLLOW_PROGRAMS: Final = frozenset({43, 45})  # what the driver says when it ends a program
 _UNLISTED: Final = Xid("not listed", "unknown", "holdNew", "probeOk")
 
 # One line a code, so that a change to one shows as one line.

@@ -15,6 +15,7 @@ from muster_agent.drivers.lines import Lines
 KMSG: Final = Path("/dev/kmsg")
 
 _READ_BYTES: Final = 8_192  # one record of /dev/kmsg at most; a shorter buffer makes the kernel refuse it
+_BURST: Final = 256  # records read before any is judged: /dev/kmsg gives one at a time
 _POLL_MS: Final = 500  # where the path cannot be waited on: a plain file
 _RETRY_MS: Final = 30_000  # a log that may not be read will hardly be readable sooner
 
@@ -71,14 +72,24 @@ class KernelLogReader:
     async def _events_of(self, source: int) -> AsyncIterator[GpuEvent]:
         lines, live = Lines(), False
         while not self._closed.is_set():
-            chunk = self._chunk(source)
-            for event in self._faults(lines.feed(chunk), live=live):
+            records, more = self._burst(source, lines)
+            for event in self._faults(records, live=live):
                 yield event
-            if chunk:
+            if more:
                 await asyncio.sleep(0)  # a storm of records must not keep the loop from its other work
             else:
                 live, self._message = True, None
                 await self._readable(source)
+
+    def _burst(self, source: int, lines: Lines) -> tuple[list[bytes], bool]:
+        """Read records until the end or until they are many; tell whether there may be more."""
+        records: list[bytes] = []
+        while len(records) < _BURST:
+            chunk = self._chunk(source)
+            if not chunk:
+                return records, bool(records)
+            records += lines.feed(chunk)
+        return records, True
 
     def _chunk(self, source: int) -> bytes:
         """Read what is there; nothing where the end is reached for now."""
@@ -93,11 +104,10 @@ class KernelLogReader:
                 self._gaps += 1  # the ring was overwritten before we came; the next read goes on behind the gap
 
     def _faults(self, records: Iterable[bytes], *, live: bool) -> Iterable[GpuEvent]:
-        now_ms = self._clock.boot_ms()
-        for record in records:
-            self._log, event = self._log.after(record, now_ms, live=live, any_facility=self._any_facility)
-            if event:
-                yield event
+        self._log, events = self._log.after_all(
+            records, self._clock.boot_ms(), live=live, any_facility=self._any_facility
+        )
+        return events
 
     async def _readable(self, source: int) -> None:
         loop, more = asyncio.get_running_loop(), asyncio.Event()

@@ -25,6 +25,8 @@ POLL_MS: Final = 50_000  # below the minute after which idle connections are com
 BLUR_MS: Final = 1_000  # an answer that took longer dates its times too vaguely and is asked for once more
 PAUSE_MS: Final = 1_000  # before asking again where the coordinator did not wait as it was asked to
 ACT_EVERY_MS: Final = 1_000  # an end is acted on within a second (reliability facts, section 6)
+LOOK_PAUSE_MS: Final = 1_000  # between two readings, whatever the GPUs say: a storm must not become one of readings
+_LOOK_AT_ONCE: Final = frozenset({79, 154})  # off the bus; another recovery action
 
 _log = structlog.get_logger(part="agent")
 
@@ -79,6 +81,7 @@ class Agent:
         self._notifier = notifier
         self._clock = clock
         self._scan_ms = scan_ms
+        self._look = asyncio.Event()  # a fault says that the GPUs are others than at the last reading
         self._looked = asyncio.Event()  # the GPUs were read once, so there is something to tell
         self._acted = asyncio.Event()  # what was bound before was checked once, so that a report may say so
         self._due = asyncio.Event()  # the machine should look again
@@ -117,14 +120,18 @@ class Agent:
             if not self._looked.is_set():
                 self._looked.set()
                 self._notifier.ready()
-            await self._clock.sleep(self._scan_ms)
+            await self._clock.sleep(min(LOOK_PAUSE_MS, self._scan_ms))
+            await self._either(self._look, self._scan_ms - LOOK_PAUSE_MS)
+            self._look.clear()
 
     async def _listen(self, events: AsyncIterator[GpuEvent]) -> None:
         async for event in events:
-            if self._senses.take_event(event):
+            if self._senses.take_event(event, self._state.records.values()):
                 gpu = event.uuid or event.pci
                 _log.warning("fault", source=event.source, code=event.code, gpu=gpu, text=event.text)
             self._due.set()
+            if event.live and (event.kind == "changed" or event.code in _LOOK_AT_ONCE):
+                self._look.set()
 
     async def _act(self) -> None:
         while True:

@@ -1,16 +1,19 @@
 """Senses: folds readings and faults into inventory, holds and facts, and keeps what a restart must not lose."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 import structlog
 
 from muster_agent.clock import Clock
 from muster_agent.core.facts import facts_of
+from muster_agent.core.findings import Findings
 from muster_agent.core.health import Health
-from muster_agent.core.inventory import InventoryFold
+from muster_agent.core.inventory import InventoryFold, inventory_hash
 from muster_agent.core.readings import GpuEvent, HostReading, KernelLogReading, NodeReading
-from muster_agent.core.records import Facts
+from muster_agent.core.records import Facts, Record
+from muster_agent.core.signs import signs_of
+from muster_agent.core.victims import victim_of
 from muster_agent.journal import Journal
 from muster_shared.wire import Clearance, Hold, Inventory
 
@@ -34,6 +37,9 @@ class Senses:
         self._clock = clock
         self._fold = journal.memory("inventory", InventoryFold.from_dict) or InventoryFold()
         self._health = journal.memory("health", Health.from_dict) or Health()
+        self._findings = Findings()
+        self._inventory: Inventory | None = None
+        self._hash = ""
         self._bad = journal.bad()
         self._saved: dict[str, dict[str, Any]] = {}
         self._full: tuple[NodeReading, int] | None = None  # the latest one of a working NVML, and its boot clock
@@ -42,12 +48,12 @@ class Senses:
     @property
     def inventory(self) -> Inventory | None:
         """None before the first reading of this process."""
-        return self._fold.inventory
+        return self._inventory
 
     @property
     def inventory_hash(self) -> str:
         """The inventory's name on the wire."""
-        return self._fold.hash
+        return self._hash
 
     @property
     def holds(self) -> list[Hold]:
@@ -57,31 +63,39 @@ class Senses:
     @property
     def facts(self) -> Facts | None:
         """What binding asks for; None until NVML has answered in full once."""
-        if self._fold.inventory is None or self._full is None:
+        if self._inventory is None or self._full is None:
             return None
-        return facts_of(self._fold.inventory, self.holds, *self._full)
+        return facts_of(self._inventory, self.holds, *self._full)
 
     def take_reading(self, reading: NodeReading, kernel_log: KernelLogReading) -> None:
         """Fold in one reading of all GPUs."""
-        boot_ms = self._clock.boot_ms()
+        boot_ms, now_ms = self._clock.boot_ms(), self._clock.unix_ms()
         self._fold = self._fold.after(reading, self._host, boot_ms, kernel_log)
-        self._health = self._health.after_reading(
-            reading, self._clock.unix_ms(), self._host.boot_id, boot_ms, kernel_log
-        )
+        self._health = self._health.after_reading(reading, now_ms, self._host.boot_id, boot_ms, kernel_log)
+        signs = signs_of(reading, self._fold, self._health, kernel_log, now_ms, boot_ms)
+        self._findings = self._findings.after(signs, now_ms, boot_ms)
+        told = self._fold.inventory and self._fold.inventory.model_copy(update={"findings": self._findings.told})
+        if told and told != self._inventory:
+            self._inventory, self._hash = told, inventory_hash(told)
         if reading.nvml == "ok":
             self._full = (reading, boot_ms)
         self._bad = self._journal.bad()
         self._keep()
 
-    def take_event(self, event: GpuEvent) -> bool:
+    def take_event(self, event: GpuEvent, records: Collection[Record] = ()) -> bool:
         """Fold in one fault, from either source. True where it is worth a line in the log.
+
+        Args:
+            event: The fault.
+            records: Of all allocations of the node: one of them may be what it hit.
 
         Source: agent cases, A32: a storm is one line a minute for each GPU and code.
         """
-        before = self._health.holds
-        self._health = self._health.after_event(event, self._clock.unix_ms(), self._host.boot_id)
+        before = self._health.gist
+        victim = victim_of(event, self._health.known, records)
+        self._health = self._health.after_event(event, self._clock.unix_ms(), self._host.boot_id, victim)
         # A hold is on disk before anything is told of it. Mere counts of a storm wait for the next reading.
-        if self._health.holds != before:
+        if self._health.gist != before:
             self._keep()
         fault, now_ms = (event.uuid or event.pci, event.code), self._clock.boot_ms()
         fresh = now_ms - self._logged.get(fault, -LOG_EVERY_MS) >= LOG_EVERY_MS
