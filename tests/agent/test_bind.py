@@ -1,15 +1,23 @@
 import json
+import os
+import shutil
+import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from muster_agent.core.records import Instance, Record
 from muster_agent.drivers.bind import BindDriver, BindError
 from muster_agent.drivers.bind.cdi import Cdi
 from muster_agent.drivers.bind.envfile import EnvFile
 from muster_agent.drivers.device_nodes import DeviceNodes
 from tests.agent.test_journal import RECORD
+from tests.support.cdi_schema import broken_rules
+from tests.support.hardware import HostFiles
 
 Driven = tuple[BindDriver, Path]  # and the path of its artefact
 INFORMATION = """Model: \t\t NVIDIA H100 80GB HBM3
@@ -214,3 +222,97 @@ def test_what_no_record_asks_for_is_removed_and_nothing_else(tmp_path: Path) -> 
 
 def test_a_node_that_never_bound_has_nothing_to_sweep(tmp_path: Path) -> None:
     assert Cdi(tmp_path / "cdi", nodes(tmp_path)).sweep(()) == []
+
+
+# --- What runtimes take
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        RECORD,
+        replace(RECORD, devices=("GPU-7",)),
+        replace(RECORD, devices=("MIG-a",), instances=(Instance("MIG-a", "GPU-1", 1, 0),)),
+        replace(RECORD, imex_channel=3, shared=("GPU-0",)),
+    ],
+)
+def test_a_spec_keeps_every_rule_of_the_schema(host: Path, record: Record) -> None:
+    Cdi(host / "cdi", nodes(host)).grant(record)
+
+    assert broken_rules(json.loads((host / "cdi" / "muster-alloc_a.json").read_text())) == []
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [
+        {"cdiVersion": "9.9.9"},
+        {"kind": "muster.dev"},
+        {"devices": []},
+        {"devices": [{"name": "a/b", "containerEdits": {"env": ["A=1"]}}]},
+        {"devices": [{"name": "a", "containerEdits": {}}]},
+        {"devices": [{"name": "a", "containerEdits": {"deviceNodes": []}}]},
+        {"devices": [{"name": "a", "containerEdits": {"netDevices": [{"hostInterfaceName": "x", "name": "y"}]}}]},
+        {"comment": "ours"},
+    ],
+)
+def test_a_spec_that_runtimes_refuse_is_found_by_the_same_rules(host: Path, spoiled: dict[str, object]) -> None:
+    Cdi(host / "cdi", nodes(host)).grant(RECORD)
+    spec = json.loads((host / "cdi" / "muster-alloc_a.json").read_text())
+
+    assert len(broken_rules({**spec, **spoiled})) == 1
+
+
+def test_a_mig_tenant_gets_its_gpus_node_its_instances_capabilities_and_cuda_its_uuid(tmp_path: Path) -> None:
+    made = HostFiles(tmp_path)
+    made.gpu("GPU-0", 2)
+    made.instance(2, 1, 0, first_cap=20)
+    made.instance(2, 2, 0, first_cap=30)
+    record = replace(RECORD, devices=("MIG-b",), instances=(Instance("MIG-b", "GPU-0", 2, 0),))
+
+    Cdi(tmp_path / "cdi", made.nodes).grant(record)
+
+    (device,) = json.loads((tmp_path / "cdi" / "muster-alloc_a.json").read_text())["devices"]
+    assert device["containerEdits"] == {
+        "env": ["NVIDIA_VISIBLE_DEVICES=void", "CUDA_VISIBLE_DEVICES=MIG-b"],
+        "deviceNodes": [
+            {"path": "/dev/nvidia2"},
+            {"path": "/dev/nvidia-caps/nvidia-cap30"},
+            {"path": "/dev/nvidia-caps/nvidia-cap31"},
+            {"path": "/dev/nvidiactl"},
+            {"path": "/dev/nvidia-uvm"},
+        ],
+    }
+
+
+PODMAN_READS = """
+mkdir -p /var/run/cdi && mount --bind {cdi} /var/run/cdi || exit 77
+podman="podman --root {folder}/store --runroot {runs} --storage-driver vfs"
+id=$($podman create --cgroups=disabled --network none --device {device} --rootfs {folder}/rootfs /bin/true) || exit 78
+$podman init $id
+"""
+
+
+def podman_made_of(folder: Path, runs: str, device: str) -> tuple[list[dict[str, Any]], str]:
+    """Let podman make a container in a mount namespace of its own; return what it will be, and podman's words."""
+    (folder / "rootfs").mkdir(exist_ok=True)
+    text = PODMAN_READS.format(folder=folder, cdi=folder / "cdi", device=device, runs=runs)
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", text], capture_output=True, text=True, check=False, timeout=120
+    )
+    if done.returncode in {77, 78} or "unshare" in done.stderr:
+        pytest.skip(f"podman cannot make a container here: {done.stderr.strip()}")
+    return [json.loads(path.read_text()) for path in (folder / "store").rglob("config.json")], done.stderr
+
+
+@pytest.mark.skipif(not (shutil.which("podman") and shutil.which("unshare")), reason="podman is not installed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs a mount namespace")
+def test_podman_finds_an_allocation_by_its_name_and_gives_the_container_what_the_spec_says(tmp_path: Path) -> None:
+    Cdi(tmp_path / "cdi", nodes(tmp_path)).grant(RECORD)
+
+    with tempfile.TemporaryDirectory() as runs:  # podman takes a short path only
+        _, refused = podman_made_of(tmp_path, runs, "muster.dev/reservation=alloc_other")
+        assert "unresolvable CDI devices muster.dev/reservation=alloc_other" in refused
+        made, said = podman_made_of(tmp_path, runs, "muster.dev/reservation=alloc_a")
+    assert "CDI" not in said
+    (container,) = made
+    assert {"CUDA_VISIBLE_DEVICES=GPU-0,GPU-1", "MUSTER_TENANT=acme"} <= set(container["process"]["env"])
