@@ -29,12 +29,12 @@ GOLDEN = {
         "a1 A .... cordoned\na2 A .... draining\na3 A .... leased\na4 A .... silent\na5 A ...",
         asked(4, 1, key=None),
     ),
-    "no gang of 3 nodes fits (at most 1 node fits together): 2 nodes with no free NVLink island that large; "
-    "1 node free, but too few": (
+    "no gang of 3 nodes fits (at most 1 node fits together): "
+    "2 nodes with no free NVLink island or NUMA node that large; 1 node free, but too few": (
         "a1 A #...|#...\na2 A #...|#...\nb1 - ....",
         asked(4, 3, key=None, topology="nvlink-all"),
     ),
-    "no node fits: 1 node without an NVLink island that large": (
+    "no node fits: 1 node without an NVLink island or NUMA node that large": (
         "a1 A ..|..",
         asked(4, 1, key=None, topology="nvlink-all"),
     ),

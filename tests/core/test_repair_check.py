@@ -6,6 +6,7 @@ import pytest
 
 from muster_coordinator.core.model import BindState, Policy, State
 from muster_coordinator.core.repair.check import Risk, due_repair, next_check_ms, risks
+from muster_coordinator.core.snapshot import Snapshot
 from tests.support.drawings import WINDOW, member, placed, pool, with_gang
 
 POLICY = Policy(repair_lead_ms=100, repair_horizon_ms=500, silence_repair_after_ms=50)
@@ -88,6 +89,31 @@ def test_unknown_is_not_bad(line: str, soft: bool, hardens_ms: int | None) -> No
     (risk,) = risks(placed("a1:01", 1, count=2), pool(line), POLICY)
 
     assert (risk.soft, risk.hardens_ms) == (soft, hardens_ms)
+
+
+def test_a_member_must_keep_every_label_it_was_booked_with() -> None:
+    gang = placed("a1:01=r1 a2:01=r1 a3:01=r2 a4:01=r2", 4, count=2, segment_size=2)
+    scene = pool("a1 A .... rack=r1\na2 A .... rack=r2\na3 B .... rack=r2\na4 A ....")
+
+    assert [(risk.node_id, risk.code, risk.cause, risk.soft) for risk in risks(gang, scene, POLICY)] == [
+        ("a2", "topologyChanged", "r2", False),
+        ("a3", "topologyChanged", "B", False),
+        ("a4", "topologyChanged", "", True),
+    ]
+
+
+def test_a_value_that_is_surely_another_is_said_before_one_that_is_only_absent() -> None:
+    gang = placed("a1:01=r1", 1, count=2, segment_size=1)
+
+    assert [(risk.cause, risk.soft) for risk in risks(gang, pool("a1 - .... rack=r2"), POLICY)] == [("r2", False)]
+    assert [(risk.cause, risk.soft) for risk in risks(gang, pool("a1 - .... rack=r1 silent"), POLICY)] == [("", True)]
+
+
+def test_of_several_holds_on_the_booked_atoms_the_first_by_name_is_told() -> None:
+    node = replace(pool("a1 A ....").views["a1"].node, held={"xid": 1, "ecc": 2, "acute": 8})
+
+    (risk,) = risks(placed("a1:01", 1, count=2), Snapshot.of("pool", 1, [node]), POLICY)
+    assert (risk.code, risk.cause) == ("held", "ecc")
 
 
 BAD = Risk("a1", "held", "xid")

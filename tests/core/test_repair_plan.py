@@ -6,11 +6,11 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster_coordinator.core.model import Booked, Reservation
+from muster_coordinator.core.model import Booked, Policy, Reservation
 from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.repair.plan import Repaired, plan_repair
 from muster_coordinator.core.snapshot import Snapshot
-from tests.support.drawings import OTHERS, WINDOW, drawn_members, placed, pool, with_gang
+from tests.support.drawings import KEY, OTHERS, WINDOW, drawn_members, placed, pool, with_gang
 
 TWO_IN_A = "a1:0123 a2:0123"
 
@@ -21,7 +21,7 @@ def repaired(
     gang = placed(members, len(members.split()), value)
     snapshot = with_gang(pool(drawing), gang)
     nodes = frozenset(bad.split())
-    return plan_repair(gang, nodes, snapshot, gang.window, seed=7, top_n=1, turnaround_ms=turnaround_ms)
+    return plan_repair(gang, nodes, snapshot, gang.window, Policy(turnaround_ms=turnaround_ms), seed=7)
 
 
 def moves(drawing: str, bad: str, members: str = TWO_IN_A, value: str | None = "A") -> str:
@@ -71,7 +71,7 @@ def test_the_turnaround_after_the_window_is_kept_free_of_the_next_booking() -> N
     next_booking = Booked(WINDOW.end_ms + 10, WINDOW.end_ms + 20, 0b1111, OTHERS)
     snapshot = with_gang(pool("a1 A ....\na2 A ....\na3 A ...."), gang).with_booking("a3", next_booking)
     answers = [
-        plan_repair(gang, frozenset({"a2"}), snapshot, gang.window, seed=0, top_n=1, turnaround_ms=turnaround_ms)
+        plan_repair(gang, frozenset({"a2"}), snapshot, gang.window, Policy(turnaround_ms=turnaround_ms), seed=0)
         for turnaround_ms in (10, 11)
     ]
 
@@ -84,8 +84,8 @@ def test_the_seed_and_the_value_are_recorded() -> None:
 
     assert isinstance(inside, Repaired)
     assert isinstance(elsewhere, Repaired)
-    assert (inside.topology_value, inside.seed) == ("A", 7)
-    assert (elsewhere.topology_value, elsewhere.seed) == ("B", 7)
+    assert (inside.agreed, inside.seed) == (((KEY, "A"),), 7)
+    assert (elsewhere.agreed, elsewhere.seed) == (((KEY, "B"),), 7)
 
 
 SIGNS = ("....", "....", "....", "##..", "...x", ".... cordoned", ".... silent")
@@ -111,8 +111,8 @@ def able(snapshot: Snapshot, gang: Reservation, bad: frozenset[str]) -> dict[str
         taken = sum(one.mask for one in view.node.booked if one.reservation_id != gang.id)
         open_atoms = 4 - (taken | view.held_mask).bit_count()
         is_open = view.node.intent == "schedulable" and view.node.silent_since_ms is None
-        if node_id not in bad and is_open and open_atoms >= gang.shape.count:
-            found[view.node.labels["fabric.domain"]].append(node_id)
+        if node_id not in bad and is_open and open_atoms >= gang.shape.entries[0].count:
+            found[view.node.labels[KEY]].append(node_id)
     return found
 
 
@@ -125,7 +125,7 @@ def test_no_repair_moves_more_members_than_any_other_would(scene: tuple[str, Res
     whole = [list(choice) for nodes in found.values() for choice in combinations(nodes, gang.size)]
     fewest = gang.size - len(good) if len(found["A"]) >= gang.size and len(good) < gang.size else gang.size
 
-    answer = plan_repair(gang, bad, snapshot, gang.window, seed=0, top_n=1, turnaround_ms=0)
+    answer = plan_repair(gang, bad, snapshot, gang.window, Policy(), seed=0)
 
     if not whole:
         assert isinstance(answer, Refusal)
@@ -140,17 +140,17 @@ def test_a_repaired_gang_is_whole_sound_and_takes_from_nobody(scene: tuple[str, 
     drawing, gang, bad = scene
     snapshot = with_gang(pool(drawing), gang)
 
-    answer = plan_repair(gang, bad, snapshot, gang.window, seed=0, top_n=1, turnaround_ms=0)
+    answer = plan_repair(gang, bad, snapshot, gang.window, Policy(), seed=0)
 
     if isinstance(answer, Repaired):
         members = [(one.node_id, one.mask) for one in answer.kept] + [(one.node_id, one.mask) for one in answer.added]
         views = [snapshot.views[node_id] for node_id, _ in members]
         assert len({node_id for node_id, _ in members}) == len(members) == gang.size
         assert not bad & {node_id for node_id, _ in members}
-        assert {view.node.labels["fabric.domain"] for view in views} == {answer.topology_value}
+        assert {view.node.labels[KEY] for view in views} == {dict(answer.agreed)[KEY]}
         for view, (_, mask) in zip(views, members, strict=True):
             others = [one.mask for one in view.node.booked if one.reservation_id != gang.id]
-            assert mask.bit_count() == gang.shape.count
+            assert mask.bit_count() == gang.shape.entries[0].count
             assert not mask & view.held_mask
             assert not any(mask & other for other in others)
 
@@ -161,8 +161,6 @@ def test_the_order_of_members_changes_no_repair(scene: tuple[str, Reservation, f
     snapshot = with_gang(pool(drawing), gang)
     turned = replace(gang, members=gang.members[::-1])
 
-    first, second = (
-        plan_repair(one, bad, snapshot, gang.window, seed=0, top_n=1, turnaround_ms=0) for one in (gang, turned)
-    )
+    first, second = (plan_repair(one, bad, snapshot, gang.window, Policy(), seed=0) for one in (gang, turned))
 
     assert first == (replace(second, kept=second.kept[::-1]) if isinstance(second, Repaired) else second)

@@ -7,7 +7,7 @@ from muster_coordinator.core.model import Atom, Entry, Node, Request, Shape
 from muster_shared.devices import atom_numbers
 from muster_shared.time import Window
 
-GROUPING_VALUES = frozenset({"A", "B", "C"})
+GROUPING_VALUES = frozenset({"A", "B", "C", "r1", "r2", "r3"})
 """Values that form a group. Whatever else a small pool shows under a key is blank or zero."""
 
 Domains = dict[tuple[str, ...], dict[str, list[Node]]]
