@@ -29,6 +29,7 @@ from muster_coordinator.loops.revs import Revs
 from muster_coordinator.loops.systemd import notify, ping_watchdog
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service.admit import DEFAULT_POOL
+from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.operate import prepare
 from muster_coordinator.store import migrate
 from muster_coordinator.store.engine import Database, DatabaseInUseError
@@ -93,9 +94,10 @@ async def running(config: Config, clock: Clock) -> AsyncGenerator[Running]:
         await database.write(prepare, clock.moment(), DEFAULT_POOL, config.policy)
         changed, published = Notifier(), Notifier()
         revs = Revs(database)
-        services = Services(database, clock, changed, published, revs, config.join_token)
+        index = PoolIndex()
+        services = Services(database, clock, changed, published, revs, index, config.join_token)
         holder = f"{socket.gethostname()}-{os.getpid()}-{clock.moment().chance.getrandbits(32):08x}"
-        pools = PoolPass(database, clock, changed, holder)
+        pools = PoolPass(database, clock, changed, index, holder)
         tick_s = config.tick_ms / 1000
         # Whatever this process commits wakes these two; only another replica's changes need a look of their own.
         look_s = _ALONE_S if database.is_sqlite else tick_s

@@ -13,6 +13,16 @@ WORD_BITS: Final = 63
 """Atoms in one mask word: what a signed 64-bit column holds on both databases."""
 
 
+def share_milli(parts: int, of: int) -> int:
+    """Return `parts` of a GPU that is cut into `of`, in milli-GPU, rounded up: the one conversion that all amounts use.
+
+    Args:
+        parts: Compute slices of a MIG instance, or 1 for a slot.
+        of: Parts of the whole GPU, at least `parts`.
+    """
+    return -(-MILLI_PER_GPU * parts // of)
+
+
 def mask_words(mask: int) -> dict[int, int]:
     """Split a node's atom mask into `{word: bits}`, only words that hold a bit.
 

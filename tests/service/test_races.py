@@ -58,7 +58,7 @@ async def test_a_plan_that_was_overtaken_is_made_again(shared: tuple[World, Coor
     world, other = shared
     await world.join_all("a1 a2", fabric="fabric-a.1")
     await world.join_all("b1 b2", fabric="fabric-b.1")
-    flow = other.database.flow(reserve, world.clock.moment(), asks(2, tenant="slow"))
+    flow = other.database.flow(reserve, world.clock.moment(), asks(2, tenant="slow"), other.index)
     with paused_before_commit(other) as (planned, go_on):
         slow = asyncio.create_task(flow)
         await planned.wait()
@@ -77,7 +77,7 @@ async def test_a_plan_that_was_overtaken_by_the_last_room_says_what_blocks_it(
 ) -> None:
     world, other = shared
     await world.join_all("a1 a2", fabric="fabric-a.1")
-    flow = other.database.flow(reserve, world.clock.moment(), asks(2, tenant="slow"))
+    flow = other.database.flow(reserve, world.clock.moment(), asks(2, tenant="slow"), other.index)
     with paused_before_commit(other) as (planned, go_on):
         slow = asyncio.create_task(flow)
         await planned.wait()
@@ -97,14 +97,16 @@ async def test_a_cancel_between_plan_and_commit_wins(shared: tuple[World, Coordi
     await world.cordon(node)
     asked = await world.reserve(asks())
     await world.coordinator.write(operate.set_intent, node.node_id, "schedulable", None)
+    pool_row = await other.database.read(read.known_pool, asked.pool_id)
+    snapshot = await other.database.read(read.snapshot, pool_row, world.now_ms)
     with paused_before_commit(other) as (planned, go_on):
-        trying = asyncio.create_task(other.database.flow(retry, world.clock.moment(), asked.id))
+        trying = asyncio.create_task(other.database.flow(retry, world.clock.moment(), asked.id, snapshot, other.index))
         await planned.wait()
         await world.coordinator.cancel(asked.id)
         go_on.set()
         placed = await trying
 
-    assert (placed, await world.state(asked.id)) == (False, "ended")
+    assert (placed.is_placed, await world.state(asked.id)) == (False, "ended")
 
 
 async def test_the_loser_of_every_round_is_told_that_it_lost_a_race(world: World) -> None:
@@ -119,10 +121,12 @@ async def test_the_loser_of_every_round_is_told_that_it_lost_a_race(world: World
     stale = await world.coordinator.database.read(read.snapshot, pool_row, world.now_ms)
     await world.reserve(asks(gpus=1, pool_id="hasty"))
 
-    placed = await world.coordinator.database.flow(retry, world.clock.moment(), asked.id, stale)
+    placed = await world.coordinator.database.flow(
+        retry, world.clock.moment(), asked.id, stale, world.coordinator.index
+    )
 
     late = await world.get(asked.id)
-    assert (placed, late.state) == (False, "pending")
+    assert (placed.is_placed, late.state) == (False, "pending")
     assert late.condition is not None
     assert (late.condition.reason, late.condition.message) == (
         "lostRace",
@@ -192,7 +196,7 @@ async def test_a_gang_never_spans_an_old_and_a_new_value(world: World, changes: 
         agent.fabric = "fabric-b.1" if agent.fabric == "fabric-a.1" else "fabric-a.1"
         await agent.report()
 
-    await world.coordinator.database.flow(retry, world.clock.moment(), asked.id, stale)
+    await world.coordinator.database.flow(retry, world.clock.moment(), asked.id, stale, world.coordinator.index)
     await world.settle()
 
     placed = await world.get(asked.id)

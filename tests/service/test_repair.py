@@ -358,9 +358,11 @@ async def test_a_node_that_broke_after_the_plan_is_not_booked(world: World) -> N
     first.hold(0)
     await first.report()
 
-    placed = await world.coordinator.database.flow(retry, world.clock.moment(), asked.id, stale)
+    placed = await world.coordinator.database.flow(
+        retry, world.clock.moment(), asked.id, stale, world.coordinator.index
+    )
 
-    assert (placed, await world.nodes_of(asked.id)) == (True, "a2")
+    assert (placed.is_placed, await world.nodes_of(asked.id)) == (True, "a2")
 
 
 async def test_a_foreign_process_at_the_start_is_shown_and_the_member_is_swapped(world: World) -> None:

@@ -7,6 +7,7 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.model import IllegalMoveError
 from muster_coordinator.service import join, look, sweep
 from muster_coordinator.service.advance import advance
+from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.store import read
 from muster_shared.errors import Code, Problem
 from muster_shared.wire import Registration
@@ -20,10 +21,10 @@ async def test_a_bug_that_one_reservation_meets_does_not_stop_the_starts_of_othe
     poison = await world.reserve(asks(start="+1h"))
     sound = await world.reserve(asks(start="+1h"))
 
-    def poisoned(connection: Connection, at: Moment, reservation_id: str) -> bool:
+    def poisoned(connection: Connection, at: Moment, reservation_id: str, index: PoolIndex) -> bool:
         if reservation_id == poison.id:
             raise IllegalMoveError("planted")
-        return advance(connection, at, reservation_id)
+        return advance(connection, at, reservation_id, index)
 
     monkeypatch.setattr(sweep, "advance", poisoned)
     await world.wait(HOUR)

@@ -124,8 +124,8 @@ async def test_a_preview_says_what_placing_would_do_and_holds_nothing(world: Wor
     await world.join_all("a1 a2", fabric="fabric-a.1")
     before = await world.rows()
 
-    yes = await world.coordinator.database.read(look.preview, world.clock.moment(), asks(2))
-    no = await world.coordinator.database.read(look.preview, world.clock.moment(), asks(3))
+    yes = await world.coordinator.database.read(look.preview, world.clock.moment(), asks(2), world.coordinator.index)
+    no = await world.coordinator.database.read(look.preview, world.clock.moment(), asks(3), world.coordinator.index)
     assert await world.rows() == before
     placed = await world.reserve(asks(2))
     pending = await world.reserve(asks(3))

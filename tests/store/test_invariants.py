@@ -13,6 +13,7 @@ from muster_coordinator.service import join, operate
 from muster_coordinator.service.admit import reserve
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.bodies import ReservationRequest
+from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.desired import desired
 from muster_coordinator.service.report import report
 from muster_coordinator.store import migrate
@@ -39,6 +40,7 @@ class Scene:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.index = PoolIndex()
         self.chance = random.Random(0)
         self.ids: dict[str, str] = {}
 
@@ -55,15 +57,17 @@ class Scene:
             await self.told(name, 1, [])
         self.ids["gang"] = await self.reserved({"gang": {"size": 2, "topologyKey": "fabric.domain"}})
         self.ids["later"] = await self.reserved({"start": "+1h"})
-        await self.database.write(advance, self.at(10), self.ids["gang"])
+        await self.database.write(advance, self.at(10), self.ids["gang"], self.index)
         for name in NODES:
             state = await self.database.write(desired, self.at(20), self.ids[name])
             await self.told(name, 2, [bound(state)] if state.assignments else [], state.rev)
-        await self.database.write(advance, self.at(30), self.ids["gang"])
+        await self.database.write(advance, self.at(30), self.ids["gang"], self.index)
 
     async def reserved(self, more: dict[str, Any]) -> str:
         body = {"tenantId": "acme", "devices": [{"count": 2}], "duration": "30m", **more}
-        return (await self.database.flow(reserve, self.at(), ReservationRequest.model_validate(body))).reservation_id
+        return (
+            await self.database.flow(reserve, self.at(), ReservationRequest.model_validate(body), self.index)
+        ).reservation_id
 
     async def told(self, name: str, seq: int, statuses: list[AssignmentStatus], rev: int = 1) -> None:
         gpus = [Gpu(uuid=f"GPU-{name}-{n}", pci="0000:01:00", model="H100", memory_mib=80_000) for n in range(2)]

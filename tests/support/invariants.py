@@ -30,6 +30,7 @@ class Row:
     generation: int
     live: bool
     bind: str
+    agreed: str
     ordered_ms: int | None
     bound_ms: int | None
     bound_boot: str | None
@@ -50,9 +51,9 @@ class Res:
     pool_id: str
     state: str
     size: int
-    count: int
-    topology_key: str | None
-    topology_value: str | None
+    shape: str
+    grouping: str
+    agreed: str
     start_ms: int
     duration_ms: int
     generation: int
@@ -83,13 +84,13 @@ class Picture:
     def of(cls, connection: Connection) -> "Picture":
         """Read the database."""
         rows = connection.exec_driver_sql(
-            "SELECT a.id, a.reservation_id, a.node_id, a.generation, a.live, a.bind_state, a.ordered_ms, a.bound_ms, "
+            "SELECT a.id, a.reservation_id, a.node_id, a.generation, a.live, a.bind_state, a.agreed, a.ordered_ms, a.bound_ms, "
             "a.bound_boot, a.grant_until_ms, b.word, b.mask, b.start_ms, b.end_ms, b.live, b.node_id "
             "FROM allocation a LEFT JOIN booking b ON b.allocation_id = a.id "
             "WHERE a.live OR b.live OR a.bind_state IN ('binding', 'bound', 'unbinding') ORDER BY a.id, b.word"
         )
         found = connection.exec_driver_sql(
-            "SELECT id, pool_id, state, size, count, topology_key, topology_value, start_ms, duration_ms, generation, "
+            "SELECT id, pool_id, state, size, shape, grouping, agreed, start_ms, duration_ms, generation, "
             "version FROM reservation WHERE state <> 'ended' OR id IN (SELECT reservation_id FROM allocation "
             "WHERE live OR bind_state IN ('binding', 'bound', 'unbinding')) ORDER BY id"
         )
@@ -149,7 +150,7 @@ class Watch:
         """A member joins on a node that shows the recorded value in the very transaction that books it."""
         fresh = {row.id: row for row in picture.rows if row.live and row.id not in self.members}
         self.members |= fresh.keys()
-        keyed = [row for row in fresh.values() if _key(picture, row) is not None]
+        keyed = [row for row in fresh.values() if json.loads(row.agreed)]
         if not keyed:
             return
         labels = {
@@ -159,10 +160,10 @@ class Watch:
             )
         }
         for row in keyed:
-            res = picture.reservations[row.reservation_id]
-            shown = labels[row.node_id].get(res.topology_key)
-            if shown != res.topology_value:
-                yield f"I02 {row.id} joined {res.id} on {row.node_id}, which shows {shown}, not {res.topology_value}"
+            for key, value in json.loads(row.agreed):
+                shown = labels[row.node_id].get(key)
+                if shown != value:
+                    yield f"I02 {row.id} joined {row.reservation_id} on {row.node_id}, which shows {shown}, not {value}"
 
 
 def check(connection: Connection, now_ms: int, truth: Truth | None = None) -> list[str]:
@@ -177,11 +178,6 @@ def check(connection: Connection, now_ms: int, truth: Truth | None = None) -> li
     # Labels may have moved since the members joined: only a watch from the beginning can tell.
     watch.members = {row[0] for row in connection.exec_driver_sql("SELECT id FROM allocation")}
     return watch.check(connection, now_ms)
-
-
-def _key(picture: Picture, row: Row) -> str | None:
-    res = picture.reservations.get(row.reservation_id)
-    return res.topology_key if res else None
 
 
 def _bookings(picture: Picture) -> Iterator[str]:
@@ -237,9 +233,26 @@ def _gangs(picture: Picture) -> Iterator[str]:
         nodes = {rows[0].node_id for rows in gang.values()}
         if len(gang) != res.size or len(nodes) != res.size:
             yield f"I02 {res.id} is {res.state} with {len(gang)} members on {len(nodes)} nodes, not {res.size}"
-        if (res.topology_key is None) != (res.topology_value is None):
-            yield f"I02 {res.id} has the topology value {res.topology_value} for the key {res.topology_key}"
+        yield from _agreement(res, gang)
         yield from _members(picture, res, gang)
+
+
+def _agreement(res: Res, gang: Mapping[str, list[Row]]) -> Iterator[str]:
+    """The whole gang on one value of each key it was booked with; each segment on one value of its own."""
+    asked, agreed = json.loads(res.grouping), json.loads(res.agreed)
+    keys = [key for key, _ in agreed]
+    if keys[: len(asked["required"])] != asked["required"]:
+        yield f"I02 {res.id} was booked with {keys}, which lack some of {asked['required']}"
+    segments: defaultdict[str, int] = defaultdict(int)
+    for rows in gang.values():
+        shown = json.loads(rows[0].agreed)
+        if shown[: len(agreed)] != agreed:
+            yield f"I02 {rows[0].id} was booked with {shown}, its gang {res.id} with {agreed}"
+        if asked["segment_key"]:
+            segments[json.dumps(shown)] += 1
+    for shown, members in segments.items():
+        if members % asked["segment_size"]:
+            yield f"I02 {res.id} has {members} members in a segment of {shown}, not {asked['segment_size']} each"
 
 
 def _members(picture: Picture, res: Res, gang: Mapping[str, list[Row]]) -> Iterator[str]:
@@ -248,8 +261,9 @@ def _members(picture: Picture, res: Res, gang: Mapping[str, list[Row]]) -> Itera
         yield f"I02 {res.id}: its members do not share one window"
     for rows in gang.values():
         row = rows[0]
-        if sum(_mask(one).bit_count() for one in rows) != res.count:
-            yield f"I02 {row.id} does not give the {res.count} devices of {res.id}"
+        count = sum(entry["count"] for entry in json.loads(res.shape)["entries"])
+        if sum(_mask(one).bit_count() for one in rows) != count:
+            yield f"I02 {row.id} does not give the {count} devices of {res.id}"
         if not 1 <= row.generation <= res.generation:
             yield f"I16 {row.id} is of generation {row.generation}, {res.id} of {res.generation}"
         if picture.nodes[row.node_id].pool_id != res.pool_id:

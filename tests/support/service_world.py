@@ -14,6 +14,7 @@ from muster_coordinator.loops.revs import Revs
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service import change, desired, join, look, operate
 from muster_coordinator.service.admit import reserve
+from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.bodies import DeviceRequest, GangRequest, ReservationRequest, ReservationView
 from muster_coordinator.service.report import report
 from muster_coordinator.store.engine import Database
@@ -91,8 +92,9 @@ class Coordinator:
         self.database = opener(url)
         self.clock = clock
         self.revs = Revs(self.database)
-        self.services = Services(self.database, clock, Notifier(), Notifier(), self.revs, None)
-        self.passes = PoolPass(self.database, clock, self.services.changed, holder)
+        self.index = PoolIndex()
+        self.services = Services(self.database, clock, Notifier(), Notifier(), self.revs, self.index, None)
+        self.passes = PoolPass(self.database, clock, self.services.changed, self.index, holder)
 
     async def write(
         self, body: Callable[Concatenate[Connection, Moment, P], R], *args: P.args, **kwargs: P.kwargs
@@ -102,20 +104,20 @@ class Coordinator:
 
     async def reserve(self, request: ReservationRequest) -> ReservationView:
         """Do what the API does for a create."""
-        admitted = await self.database.flow(reserve, self.clock.moment(), request)
+        admitted = await self.database.flow(reserve, self.clock.moment(), request, self.index)
         if not admitted.replayed:
-            await self.services.advance_all([admitted.reservation_id])
+            await self.services.advance_all([admitted.reservation_id] if admitted.is_due else [])
         return await self.get(admitted.reservation_id)
 
     async def get(self, reservation_id: str) -> ReservationView:
         return await self.database.read(look.reservation, reservation_id)
 
     async def cancel(self, reservation_id: str) -> ReservationView:
-        await self.write(change.cancel, reservation_id)
+        await self.write(change.cancel, reservation_id, self.index)
         return await self.get(reservation_id)
 
     async def release(self, reservation_id: str) -> ReservationView:
-        await self.write(change.release, reservation_id)
+        await self.write(change.release, reservation_id, self.index)
         return await self.get(reservation_id)
 
     async def operate(

@@ -14,6 +14,7 @@ from muster_coordinator.loops.pools import PoolPass
 from muster_coordinator.loops.revs import Revs
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service.desired import desired, desired_rev
+from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.sweep import FencedError
 from muster_shared.errors import Problem
 from muster_shared.wire import ReportAnswer
@@ -90,8 +91,9 @@ class SimCoordinator:
         self.is_up = True
         self._armed = None
         changed = Notifier()
-        self.services = Services(self._database, self._clock, changed, Notifier(), Revs(self._database), None)
-        self._pass = PoolPass(self._database, self._clock, changed, f"{self.name}-{self.process}")
+        index = PoolIndex()
+        self.services = Services(self._database, self._clock, changed, Notifier(), Revs(self._database), index, None)
+        self._pass = PoolPass(self._database, self._clock, changed, index, f"{self.name}-{self.process}")
         self._seen = changed.beats
         self._every(self.process, TICK_MS, self._tick)
 

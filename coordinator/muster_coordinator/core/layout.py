@@ -39,7 +39,7 @@ class Layout:
         return sum(atom.milli for atom in self.atoms if mask >> atom.number & 1)
 
     def whole_gpus(self, mask: int) -> int:
-        """Return the number of physical GPUs of which these atoms are a part."""
+        """Return the number of physical GPUs of which any of these atoms is a part."""
         return sum(1 for gpu in self.gpus if gpu & mask)
 
 

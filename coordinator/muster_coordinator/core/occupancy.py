@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from muster_coordinator.core.model import Booked
-from muster_shared.time import Window
+from muster_shared.time import MS_MAX, Window
 
 SPLIT_AT: Final = 1_024
 """Bookings that begin or end inside one bucket before it is split: as many are looked at one by one for each edge."""
@@ -102,8 +102,18 @@ class Occupancy:
         return Occupancy(self.lane_bits, self.nodes, (0, *self._edges[past + 1 :]), self._buckets[past:])
 
     def edges_after(self, instant_ms: int) -> tuple[int, ...]:
-        """Return the instants after this one at which a bucket begins: bookings begin and end there, and between."""
+        """Return the instants after this one at which a bucket begins, rising."""
         return self._edges[bisect_right(self._edges, instant_ms) :]
+
+    def inside(self, instant_ms: int) -> tuple[list[int], list[int]]:
+        """Return when bookings begin, and when they end, inside the bucket that an instant lies in; each rising."""
+        at = bisect_right(self._edges, instant_ms) - 1
+        from_ms = self._edges[at]
+        to_ms = self._edges[at + 1] if at + 1 < len(self._edges) else MS_MAX
+        bookings = [one for bookings in self._buckets[at].partial.values() for one in bookings]
+        starts = {one.start_ms for one in bookings if from_ms < one.start_ms < to_ms}
+        ends = {one.end_ms for one in bookings if from_ms < one.end_ms < to_ms}
+        return sorted(starts), sorted(ends)
 
     def _cut(self, at: int, window: Window) -> Lanes:
         bucket = self._buckets[at]

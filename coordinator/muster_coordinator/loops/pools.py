@@ -1,13 +1,19 @@
 """The background pass over every pool: lead, listen for silence, take what is due, try what is pending."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from heapq import heappop, heappush
+
 import structlog
 from sqlalchemy.exc import DBAPIError
 
 from muster_coordinator.clock import Clock
 from muster_coordinator.notifier import Notifier
-from muster_coordinator.service import sweep
-from muster_coordinator.service.admit import retry
+from muster_coordinator.service import sweep, waiting
+from muster_coordinator.service.admit import condition_of, retry_first
 from muster_coordinator.service.advance import advance
+from muster_coordinator.service.bodies import Condition
+from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.sweep import Agenda, FencedError, Leadership
 from muster_coordinator.store.engine import Database
 
@@ -17,14 +23,15 @@ _log = structlog.get_logger(__name__)
 class PoolPass:
     """Runs the pools whose lease this process holds."""
 
-    def __init__(self, database: Database, clock: Clock, notifier: Notifier, holder: str) -> None:
+    def __init__(self, database: Database, clock: Clock, notifier: Notifier, index: PoolIndex, holder: str) -> None:
         self._database = database
         self._clock = clock
         self._notifier = notifier
+        self._index = index
         self._name = holder
         self._holder = holder
         self._lives = 1
-        self._tried: dict[str, int] = {}  # pool -> the version at which all its pending work was last tried
+        self._tried: dict[str, _Tried] = {}  # pool -> when all its pending work was last tried
 
     def begin_anew(self) -> None:
         """Lead under another name from now on: this process was away for longer than its lease.
@@ -58,7 +65,9 @@ class PoolPass:
 
     async def _advance(self, leadership: Leadership, reservation_id: str) -> bool:
         try:
-            return await self._database.write(sweep.advance_led, self._clock.moment(), leadership, reservation_id)
+            return await self._database.write(
+                sweep.advance_led, self._clock.moment(), leadership, reservation_id, self._index
+            )
         except (FencedError, DBAPIError, OSError):
             raise
         except Exception:  # noqa: BLE001 - a bug that one reservation meets must not stop the starts of all others
@@ -66,13 +75,40 @@ class PoolPass:
             return False
 
     async def _try_pending(self, agenda: Agenda) -> bool:
-        pool_id, version = agenda.pool_row.id, agenda.pool_row.version
-        is_event = self._tried.get(pool_id) != version
-        waiting = await self._database.read(sweep.waiting, self._clock.moment(), pool_id, is_event=is_event)
-        self._tried[pool_id] = version
-        moved = False
-        for reservation_id in waiting:
-            if await self._database.flow(retry, self._clock.moment(), reservation_id):
-                await self._database.write(advance, self._clock.moment(), reservation_id)
-                moved = True
-        return moved
+        """Try each line of pending work once, the oldest reservation first; return whether anything was placed."""
+        pool_row, now_ms = agenda.pool_row, self._clock.moment().ms
+        known = self._tried.get(pool_row.id)
+        is_news = known is None or known.freed_version != pool_row.freed_version
+        if not is_news and known is not None and now_ms - known.at_ms < pool_row.policy.retry_interval_ms:
+            return False
+        self._tried[pool_row.id] = _Tried(pool_row.freed_version, now_ms)
+        lines = [(line.oldest_ms, line.key) for line in await self._database.read(waiting.lines, pool_row.id)]
+        refused: dict[str, Condition] = {}
+        placed = False
+        while lines:
+            _, key = heappop(lines)  # they come sorted, which is a heap
+            retried, next_ms = await self._database.flow(
+                retry_first, self._clock.moment(), pool_row.id, key, self._index
+            )
+            if retried is None:
+                continue
+            if retried.refusal is not None:
+                refused[key] = condition_of(retried.refusal)
+            elif retried.is_placed:
+                placed = True
+                await self._database.write(advance, self._clock.moment(), retried.reservation_id, self._index)
+                if next_ms is not None:
+                    heappush(lines, (next_ms, key))
+        if refused:
+            await self._tell(pool_row.id, refused)
+        return placed
+
+    async def _tell(self, pool_id: str, refused: Mapping[str, Condition]) -> None:
+        if await self._database.read(waiting.are_news, pool_id, refused):
+            await self._database.write(waiting.tell, pool_id, refused)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tried:
+    freed_version: int
+    at_ms: int

@@ -1,7 +1,7 @@
 """Reservations come in and are placed: plan, commit all members or none, and again when a race was lost."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import Connection, RowMapping, insert, select
 from sqlalchemy.exc import IntegrityError
@@ -14,14 +14,27 @@ from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service import draft as drafts
 from muster_coordinator.service.bodies import Blocker, Condition, ReservationRequest
+from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.service.waiting import heads, pending_columns
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact, Lost
+from muster_coordinator.store.documents import written, written_agreed
 from muster_coordinator.store.read import PoolRow
 from muster_coordinator.store.tables import RESERVATION
-from muster_shared.codec import dumps, encode
+from muster_shared.codec import encode
 from muster_shared.errors import Code, FieldError, Problem
+from muster_shared.time import Window
 
 DEFAULT_POOL = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Retried:
+    """What came of another try: placed, or refused by the planner, or neither: gone, too late, or lost in a race."""
+
+    reservation_id: str
+    is_placed: bool = False
+    refusal: Refusal | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +43,10 @@ class Admitted:
 
     reservation_id: str
     replayed: bool
+    is_due: bool = False  # it is placed, and its start has come
 
 
-def reserve(connection: Connection, at: Moment, request: ReservationRequest) -> Admitted:
+def reserve(connection: Connection, at: Moment, request: ReservationRequest, index: PoolIndex) -> Admitted:
     """Create a reservation and place it at once where it fits; else it is pending and says why.
 
     A flow: the plan is made between its transactions, and the commit checks it again.
@@ -41,6 +55,7 @@ def reserve(connection: Connection, at: Moment, request: ReservationRequest) -> 
         connection: Outside any transaction.
         at: Now; relative instants count from it.
         request: As the tenant wrote it.
+        index: The pools in memory.
 
     Raises:
         Problem: `INVALID_INPUT`, `NOT_FOUND` for the pool, `IDEMPOTENCY_MISMATCH`. Nothing was stored.
@@ -49,41 +64,152 @@ def reserve(connection: Connection, at: Moment, request: ReservationRequest) -> 
         if (earlier := _earlier(connection, request)) is not None:
             return earlier
         pool_row = wanted_pool(connection, request)
-        snapshot = read.snapshot(connection, pool_row, at.ms)
+        snapshot = index.snapshot(connection, pool_row, at)
     draft = drafts.drafted(request, at.ms, pool_row.policy)
     reservation = draft.reservation(request, at.new_id("rsv"), pool_row.id, at.ms)
-
-    def insert_pending() -> Admitted | None:
-        if (earlier := _earlier(connection, request)) is not None:
-            return earlier
-        connection.execute(insert(RESERVATION).values(**_columns(request, reservation, at, pool_row)))
-        data = {"tenantId": request.tenant_id, "size": reservation.size, "start": reservation.start_ms}
-        commit.record(connection, at, reservation, Fact("reservation.created", data))
-        return None
-
     try:
-        answer = _place(connection, at, pool_row, snapshot, reservation, insert_pending)
+        return _created(connection, at, pool_row, request, reservation, snapshot, index)
     except IntegrityError:
         # The same key came in for another pool at the same time: no lock of ours is common to both.
         with connection.begin():
             if (earlier := _earlier(connection, request)) is None:
                 raise
             return earlier
-    return answer or Admitted(reservation.id, replayed=False)
 
 
-def retry(connection: Connection, at: Moment, reservation_id: str, snapshot: Snapshot | None = None) -> bool:
-    """Try to place a pending reservation; return whether it is placed now. A flow, like `reserve`."""
+def _created(
+    connection: Connection,
+    at: Moment,
+    pool_row: PoolRow,
+    request: ReservationRequest,
+    reservation: Reservation,
+    snapshot: Snapshot,
+    index: PoolIndex,
+) -> Admitted:
+    excluded: frozenset[str] = frozenset()
+    asked = {"tenantId": request.tenant_id, "size": reservation.size, "start": reservation.start_ms}
+    created = Fact("reservation.created", asked)
+    for attempt in range(1, pool_row.policy.max_attempts + 1):
+        decision = decide(snapshot, reservation, at, pool_row, excluded)
+        with connection.begin() as transaction:
+            locked = read.known_pool(connection, pool_row.id, lock=True)
+            if (earlier := _earlier(connection, request)) is not None:
+                return earlier
+            columns = _columns(request, reservation, at)
+            if not isinstance(decision, Plan):
+                _insert_pending(connection, at, reservation, columns, created, decision)
+                return Admitted(reservation.id, replayed=False)
+            placed = placement(decision, reservation, at, locked)
+            connection.execute(insert(RESERVATION).values(**columns | placed.columns, version=2))
+            lost = commit.book(connection, at, locked, reservation, decision.members, placed.window, snapshot.version)
+            if lost is None:
+                facts = [created, placed.fact]
+                commit.emit_all(connection, at, facts, subject=reservation.id, version=1, pool_id=locked.id)
+                return Admitted(reservation.id, replayed=False, is_due=placed.window.start_ms <= at.ms)
+            transaction.rollback()
+            # Every node that refused in this round stays out: a gang must not burn its rounds one stale node at a time.
+            excluded |= lost.node_ids
+        with connection.begin():
+            if attempt == pool_row.policy.max_attempts:
+                read.known_pool(connection, pool_row.id, lock=True)
+                if (earlier := _earlier(connection, request)) is not None:
+                    return earlier
+                columns = _columns(request, reservation, at)
+                _insert_pending(connection, at, reservation, columns, created, lost)
+            else:
+                snapshot = index.snapshot(connection, read.known_pool(connection, pool_row.id), at)
+    return Admitted(reservation.id, replayed=False)
+
+
+def _insert_pending(
+    connection: Connection,
+    at: Moment,
+    reservation: Reservation,
+    columns: dict[str, object],
+    created: Fact,
+    decision: Refusal | Lost | None,
+) -> None:
+    facts = [created]
+    if decision is not None:
+        condition = lost_race(decision) if isinstance(decision, Lost) else condition_of(decision)
+        facts.append(unschedulable(condition))
+        columns |= {"condition": encode(condition).decode()}
+    connection.execute(insert(RESERVATION).values(**columns, version=len(facts)))
+    commit.emit_all(connection, at, facts, subject=reservation.id, version=1, pool_id=reservation.pool_id)
+
+
+def retry_first(
+    connection: Connection, at: Moment, pool_id: str, key: str, index: PoolIndex
+) -> tuple[Retried | None, int | None]:
+    """Try the oldest reservation of a line. A flow, like `reserve`.
+
+    Returns:
+        What came of it, None where nobody waits any more; and when the next of the line was made, None without one.
+    """
+    with connection.begin():
+        first = heads(connection, pool_id, key, 2)
+        if not first:
+            return None, None
+        snapshot = index.snapshot(connection, read.known_pool(connection, pool_id), at)
+    next_ms = first[1].created_ms if len(first) > 1 else None
+    return retry(connection, at, first[0].id, snapshot, index), next_ms
+
+
+def retry(connection: Connection, at: Moment, reservation_id: str, snapshot: Snapshot, index: PoolIndex) -> Retried:
+    """Try to place a pending reservation. A flow, like `reserve`.
+
+    Args:
+        connection: Outside any transaction.
+        at: Now.
+        reservation_id: Of any state; one that is not pending any more is left alone.
+        snapshot: Of its pool, to plan on first.
+        index: For the rounds after a lost race.
+    """
     with connection.begin():
         found = read.reservation(connection, reservation_id)
         if found is None or found[0].state is not State.PENDING:
-            return False
-        pool_row = _known(read.pool(connection, found[0].pool_id))
-        pool_now = snapshot or read.snapshot(connection, pool_row, at.ms)
-    _place(connection, at, pool_row, pool_now, found[0], lambda: None)
+            return Retried(reservation_id)
+        reservation, pool_row = found[0], read.known_pool(connection, found[0].pool_id)
+    excluded: frozenset[str] = frozenset()
+    for _ in range(pool_row.policy.max_attempts):
+        decision = decide(snapshot, reservation, at, pool_row, excluded)
+        if not isinstance(decision, Plan):
+            return Retried(reservation_id, refusal=decision)
+        with connection.begin() as transaction:
+            locked = read.known_pool(connection, pool_row.id, lock=True)
+            current = read.reservation(connection, reservation_id, lock=True)
+            if current is None or current[0].state is not State.PENDING:
+                return Retried(reservation_id)  # cancelled, or placed by somebody else
+            lost = _place(connection, at, locked, current[0], decision, snapshot.version)
+            if lost is None:
+                return Retried(reservation_id, is_placed=True)
+            transaction.rollback()
+            excluded |= lost.node_ids
+        with connection.begin():
+            snapshot = index.snapshot(connection, read.known_pool(connection, pool_row.id), at)
     with connection.begin():
-        after = read.reservation(connection, reservation_id)
-    return after is not None and after[0].state is State.PLACED
+        read.known_pool(connection, pool_row.id, lock=True)
+        current = read.reservation(connection, reservation_id, lock=True)
+        if current is not None and current[0].state is State.PENDING:
+            keep_pending(connection, at, current, lost_race(Lost(excluded)))
+    return Retried(reservation_id)
+
+
+def _place(
+    connection: Connection,
+    at: Moment,
+    pool_row: PoolRow,
+    reservation: Reservation,
+    decision: Plan,
+    planned_version: int,
+) -> Lost | None:
+    if reservation.window_from(at.ms) is None:
+        return None  # the lifecycle will expire it
+    placed = placement(decision, reservation, at, pool_row)
+    lost = commit.book(connection, at, pool_row, reservation, decision.members, placed.window, planned_version)
+    if lost is None:
+        commit.record(connection, at, reservation, placed.fact, Move.PLACE, **placed.columns)
+    return lost
 
 
 def wanted_pool(connection: Connection, request: ReservationRequest) -> PoolRow:
@@ -99,37 +225,6 @@ def wanted_pool(connection: Connection, request: ReservationRequest) -> PoolRow:
     return pool_row
 
 
-def _place(
-    connection: Connection,
-    at: Moment,
-    pool_row: PoolRow,
-    snapshot: Snapshot,
-    reservation: Reservation,
-    before: Callable[[], Admitted | None],
-) -> Admitted | None:
-    """Plan and commit in rounds. `before` runs first in the committing transaction and may answer in its place."""
-    excluded: frozenset[str] = frozenset()
-    for attempt in range(1, pool_row.policy.max_attempts + 1):
-        decision = decide(snapshot, reservation, at, pool_row, excluded)
-        is_last = attempt == pool_row.policy.max_attempts
-        with connection.begin() as transaction:
-            read.pool(connection, pool_row.id, lock=True)
-            if (answer := before()) is not None:
-                return answer
-            current = read.reservation(connection, reservation.id, lock=True)
-            if current is None or current[0].state is not State.PENDING:
-                return None  # cancelled, or placed by somebody else
-            lost = _commit(connection, at, pool_row, current, decision, is_last=is_last)
-            if lost is None:
-                return None
-            transaction.rollback()
-        # Every node that refused in this round stays out: a gang must not burn its attempts one stale node at a time.
-        excluded |= lost.node_ids
-        with connection.begin():
-            snapshot = read.snapshot(connection, pool_row, at.ms)
-    return None
-
-
 def decide(
     snapshot: Snapshot, reservation: Reservation, at: Moment, pool_row: PoolRow, excluded: frozenset[str] = frozenset()
 ) -> Plan | Refusal | None:
@@ -137,76 +232,59 @@ def decide(
     window = reservation.window_from(at.ms)
     if window is None:
         return None
-    policy = pool_row.policy
-    request = reservation.request(window.occupied(policy.turnaround_ms))
-    return plan(snapshot, request, seed=at.new_seed(), top_n=policy.top_n, excluded=excluded)
+    request = reservation.request(window.occupied(pool_row.policy.turnaround_ms))
+    return plan(snapshot, request, pool_row.policy, seed=at.new_seed(), excluded=excluded)
 
 
-def _commit(
-    connection: Connection,
-    at: Moment,
-    pool_row: PoolRow,
-    current: tuple[Reservation, RowMapping],
-    decision: Plan | Refusal | None,
-    *,
-    is_last: bool,
-) -> Lost | None:
-    reservation, row = current
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What a plan makes of a reservation."""
+
+    window: Window
+    columns: dict[str, Any]
+    fact: Fact
+
+
+def placement(decision: Plan, reservation: Reservation, at: Moment, pool_row: PoolRow) -> Placement:
+    """Return what a plan that is committed now writes into its reservation."""
     window = reservation.window_from(at.ms)
-    if decision is None or window is None:
-        return None  # the lifecycle will expire it
-    if isinstance(decision, Refusal):
-        keep_pending(connection, at, pool_row, current, condition_of(decision, repairing=reservation.repairing))
-        return None
-    lost = commit.book(connection, at, pool_row, reservation, decision.members, window, decision.topology_value)
-    if lost is not None:
-        if is_last:
-            keep_pending(connection, at, pool_row, current, _lost_race(lost))
-            return None
-        return lost
-    data: dict[str, object] = {
+    assert window is not None, "a plan was made for it"
+    data: dict[str, Any] = {
         "nodeIds": [member.node_id for member in decision.members],
         "start": window.start_ms,
         "end": window.end_ms,
+        "topology": dict(decision.agreed),
+        "seed": decision.seed,
     }
-    if decision.topology_value is not None:
-        data["topologyValue"] = decision.topology_value
-    commit.record(
-        connection,
-        at,
-        reservation,
-        Fact("reservation.placed", data),
-        Move.PLACE,
-        start_ms=window.start_ms,
-        duration_ms=window.duration_ms,
-        generation=row["generation"] + 1,
-        topology_value=decision.topology_value,
-        seed=decision.seed,
-        condition=None,
-        risks="[]",
-        repairing=False,
-        retry_due_ms=None,
-        check_due_ms=max(at.ms, window.start_ms - pool_row.policy.repair_lead_ms),
-    )
-    return None
+    columns = {
+        "state": State.PLACED,
+        "start_ms": window.start_ms,
+        "duration_ms": window.duration_ms,
+        "generation": reservation.generation + 1,
+        "agreed": written_agreed(decision.agreed),
+        "seed": decision.seed,
+        "condition": None,
+        "wait_key": None,
+        "risks": "[]",
+        "repairing": False,
+        "check_due_ms": max(at.ms, window.start_ms - pool_row.policy.repair_lead_ms),
+    }
+    return Placement(window, columns, Fact("reservation.placed", data))
 
 
 def keep_pending(
-    connection: Connection,
-    at: Moment,
-    pool_row: PoolRow,
-    current: tuple[Reservation, RowMapping],
-    condition: Condition,
+    connection: Connection, at: Moment, current: tuple[Reservation, RowMapping], condition: Condition
 ) -> None:
-    """Leave a reservation pending, with the reason; a reason that has not changed is no event."""
+    """Leave a reservation pending, with a reason of its own; one that has not changed is no event."""
     reservation, row = current
     written = encode(condition).decode()
-    due_ms = at.ms + pool_row.policy.retry_interval_ms
-    if row["condition"] == written:
-        connection.execute(RESERVATION.update().where(RESERVATION.c.id == reservation.id).values(retry_due_ms=due_ms))
-        return
-    fact = Fact("reservation.unschedulable", {"reason": condition.reason, "message": condition.message})
-    commit.record(connection, at, reservation, fact, condition=written, retry_due_ms=due_ms)
+    if row["condition"] != written:
+        commit.record(connection, at, reservation, unschedulable(condition), condition=written)
+
+
+def unschedulable(condition: Condition) -> Fact:
+    """Return the event that says why a reservation waits."""
+    return Fact("reservation.unschedulable", {"reason": condition.reason, "message": condition.message})
 
 
 def condition_of(refusal: Refusal, *, repairing: bool = False) -> Condition:
@@ -221,7 +299,8 @@ def condition_of(refusal: Refusal, *, repairing: bool = False) -> Condition:
     )
 
 
-def _lost_race(lost: Lost) -> Condition:
+def lost_race(lost: Lost) -> Condition:
+    """Return a race that was lost in every round as the API shows it."""
     nodes = len(lost.node_ids)
     message = f"lost the race for {nodes} node{'' if nodes == 1 else 's'} in every round; it is tried again by itself"
     return Condition(type="Unschedulable", reason="lostRace", message=message)
@@ -245,39 +324,28 @@ def _earlier(connection: Connection, request: ReservationRequest) -> Admitted | 
     return Admitted(row.id, replayed=True)
 
 
-def _columns(request: ReservationRequest, reservation: Reservation, at: Moment, pool_row: PoolRow) -> dict[str, object]:
-    shape = reservation.shape
+def _columns(request: ReservationRequest, reservation: Reservation, at: Moment) -> dict[str, object]:
     return {
         "id": reservation.id,
         "tenant_id": request.tenant_id,
-        "pool_id": pool_row.id,
+        "pool_id": reservation.pool_id,
         "name": request.name,
         "state": State.PENDING,
         "risks": "[]",
         "request": encode(request).decode(),
-        "kind": shape.kind,
-        "count": shape.count,
-        "topology": shape.topology,
-        "model": shape.model,
-        "memory_mib": shape.memory_mib,
-        "selector": dumps(dict(shape.selector)).decode(),
+        "shape": written(reservation.shape),
         "size": reservation.size,
-        "topology_key": reservation.topology_key,
+        "grouping": written(reservation.grouping),
+        "agreed": "[]",
         "start_ms": reservation.start_ms,
         "duration_ms": reservation.duration_ms,
         "fixed_end_ms": reservation.fixed_end_ms,
         "latest_start_ms": reservation.latest_start_ms,
         "generation": 0,
-        "version": 0,
         "seed": 0,
         "repairing": False,
-        "retry_due_ms": at.ms + pool_row.policy.retry_interval_ms,
         "created_ms": at.ms,
         "idempotency_key": request.idempotency_key,
         "body_hash": drafts.body_hash(request),
+        **pending_columns(reservation, at.ms),
     }
-
-
-def _known(pool_row: PoolRow | None) -> PoolRow:
-    assert pool_row is not None, "a reservation's pool exists: the foreign key says so"
-    return pool_row

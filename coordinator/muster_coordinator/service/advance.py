@@ -20,6 +20,7 @@ from muster_coordinator.core.lifecycle.model import (
     Move,
     Order,
     Replace,
+    Requeue,
     Step,
 )
 from muster_coordinator.core.model import EndReason, Reservation, State
@@ -28,8 +29,11 @@ from muster_coordinator.core.repair.check import Risk, due_repair, next_check_ms
 from muster_coordinator.core.repair.plan import Repaired, plan_repair
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service.admit import condition_of
+from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.service.waiting import pending_columns, requeue
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact, Lost
+from muster_coordinator.store.documents import written_agreed
 from muster_coordinator.store.read import PoolRow
 from muster_coordinator.store.tables import RESERVATION
 from muster_shared.codec import dumps, encode, loads
@@ -41,16 +45,24 @@ _STEPS_MAX: Final = 12  # check, repair, check, start, order, ... a longer chain
 class _Walk:
     """One reservation in one transaction, with what every step needs."""
 
-    def __init__(self, connection: Connection, at: Moment, pool_row: PoolRow) -> None:
+    def __init__(self, connection: Connection, at: Moment, pool_row: PoolRow, index: PoolIndex) -> None:
         self.connection = connection
         self.at = at
         self.pool_row = pool_row
+        self.index = index
+        self._has_changed_pool = False
 
     def take(self, reservation: Reservation, row: RowMapping, step: Step) -> None:
         """Write one step."""
+        self._take(reservation, row, step)
+        self._has_changed_pool = True
+
+    def _take(self, reservation: Reservation, row: RowMapping, step: Step) -> None:
         match step:
             case Expire():
                 self._end_at_once(reservation, EndReason.EXPIRED)
+            case Requeue():
+                requeue(self.connection, self.at, reservation)
             case Check(starting):
                 self._check(reservation, row, starting=starting)
             case Order(allocation_ids):
@@ -63,16 +75,14 @@ class _Walk:
             case End(reason):
                 end(self.connection, self.at, reservation, reason)
             case Free():
-                commit.leave(self.connection, reservation.id)
-                commit.pool_changed(self.connection, reservation.pool_id)
+                commit.leave(self.connection, reservation)
                 fact = Fact("reservation.ended", {"reason": reservation.end_reason})
                 commit.record(self.connection, self.at, reservation, fact, Move.FREE, ended_ms=self.at.ms)
 
     def _end_at_once(self, reservation: Reservation, reason: EndReason) -> None:
-        commit.drop(self.connection, self.at, _ids(reservation), leave_gang=True)
-        commit.pool_changed(self.connection, reservation.pool_id)
+        commit.drop(self.connection, self.at, reservation.pool_id, _ids(reservation), leave_gang=True)
         fact = Fact("reservation.ended", {"reason": reason})
-        changes = {"end_reason": reason, "ended_ms": self.at.ms, "condition": None, "risks": "[]"}
+        changes = {"end_reason": reason, "ended_ms": self.at.ms, "condition": None, "wait_key": None, "risks": "[]"}
         commit.record(self.connection, self.at, reservation, fact, Move.END, **changes)
 
     def _activate(self, reservation: Reservation) -> None:
@@ -83,9 +93,8 @@ class _Walk:
         commit.record(self.connection, self.at, reservation, fact, Move.ACTIVATE, **changes)
 
     def _check(self, reservation: Reservation, row: RowMapping, *, starting: bool) -> None:
-        now = read.snapshot(
-            self.connection, self.pool_row, self.at.ms, {member.node_id for member in reservation.members}
-        )
+        members = {member.node_id for member in reservation.members}
+        now = read.snapshot(self.connection, self.pool_row, self.at.ms, members)
         policy = self.pool_row.policy
         found = risks(reservation, now, policy)
         if reservation.state is State.PLACED and (bad := due_repair(reservation, found, self.at.ms, policy)):
@@ -124,16 +133,9 @@ class _Walk:
         window = _rest(reservation, self.at.ms)
         policy = self.pool_row.policy
         excluded = frozenset(bad)
+        pool = self._pool()
         for _ in range(policy.max_attempts):
-            answer = plan_repair(
-                reservation,
-                excluded,
-                read.snapshot(self.connection, self.pool_row, self.at.ms),
-                window,
-                seed=self.at.new_seed(),
-                top_n=policy.top_n,
-                turnaround_ms=policy.turnaround_ms,
-            )
+            answer = plan_repair(reservation, excluded, pool, window, policy, seed=self.at.new_seed())
             if isinstance(answer, Refusal):
                 self._give_up(reservation, answer)
                 return
@@ -141,17 +143,23 @@ class _Walk:
             if lost is None:
                 return
             excluded |= lost.node_ids
-        self._give_up(reservation, Refusal(reservation.size, reservation.topology_key, 0, (), never=False))
+        self._give_up(reservation, Refusal(reservation.size, reservation.grouping.required, 0, (), never=False))
+
+    def _pool(self) -> Snapshot:
+        # The index must not learn what this transaction has changed and may still undo.
+        if self._has_changed_pool:
+            return read.snapshot(self.connection, self.pool_row, self.at.ms)
+        return self.index.snapshot(self.connection, self.pool_row, self.at)
 
     def _swap(self, reservation: Reservation, answer: Repaired, move: Move, bad: Collection[str]) -> Lost | None:
         kept = {member.allocation_id for member in answer.kept}
         leaving = [member for member in reservation.members if member.allocation_id not in kept]
         window = _rest(reservation, self.at.ms)
         savepoint = self.connection.begin_nested()
-        commit.drop(self.connection, self.at, [member.allocation_id for member in leaving], leave_gang=True)
-        lost = commit.book(
-            self.connection, self.at, self.pool_row, reservation, answer.added, window, answer.topology_value
-        )
+        ids = [member.allocation_id for member in leaving]
+        commit.drop(self.connection, self.at, reservation.pool_id, ids, leave_gang=True)
+        version = self.pool_row.version
+        lost = commit.book(self.connection, self.at, self.pool_row, reservation, answer.added, window, version)
         if lost is not None:
             savepoint.rollback()
             return lost
@@ -160,12 +168,12 @@ class _Walk:
             "from": sorted(member.node_id for member in leaving),
             "nodeIds": sorted([member.node_id for member in answer.kept] + [new.node_id for new in answer.added]),
             "because": sorted(bad),
+            "topology": dict(answer.agreed),
+            "seed": answer.seed,
         }
-        if answer.topology_value is not None:
-            data["topologyValue"] = answer.topology_value
         changes: dict[str, object] = {
             "generation": reservation.generation + 1,
-            "topology_value": answer.topology_value,
+            "agreed": written_agreed(answer.agreed),
             "seed": answer.seed,
             "risks": "[]",
             "check_due_ms": max(self.at.ms, reservation.start_ms - self.pool_row.policy.repair_lead_ms),
@@ -177,37 +185,36 @@ class _Walk:
         return None
 
     def _give_up(self, reservation: Reservation, refusal: Refusal) -> None:
-        commit.drop(self.connection, self.at, _ids(reservation), leave_gang=True)
-        commit.pool_changed(self.connection, reservation.pool_id)
+        commit.drop(self.connection, self.at, reservation.pool_id, _ids(reservation), leave_gang=True)
         condition = condition_of(refusal, repairing=True)
         changes = {
             "condition": encode(condition).decode(),
             "repairing": True,
-            "topology_value": None,
+            "agreed": "[]",
             "risks": "[]",
-            "check_due_ms": None,
             "binding_since_ms": None,
-            "retry_due_ms": self.at.ms + self.pool_row.policy.retry_interval_ms,
+            **pending_columns(reservation, self.at.ms),
         }
         data = {"reason": condition.reason, "message": condition.message}
         fact = Fact("reservation.repair_failed", data)
         commit.record(self.connection, self.at, reservation, fact, Move.UNPLACE, **changes)
 
 
-def advance(connection: Connection, at: Moment, reservation_id: str) -> bool:
+def advance(connection: Connection, at: Moment, reservation_id: str, index: PoolIndex) -> bool:
     """Take every step that is due for one reservation, and return whether there was any.
 
     Args:
         connection: In a transaction of its own.
         at: Now.
         reservation_id: Of any state.
+        index: The pools in memory, for repairs.
     """
     pool_id = connection.execute(select(RESERVATION.c.pool_id).where(RESERVATION.c.id == reservation_id)).scalar()
     if pool_id is None:
         return False
     pool_row = read.pool(connection, pool_id, lock=True)
     assert pool_row is not None, "a reservation's pool exists: the foreign key says so"
-    walk = _Walk(connection, at, pool_row)
+    walk = _Walk(connection, at, pool_row, index)
     for steps in range(_STEPS_MAX):
         found = read.reservation(connection, reservation_id, lock=True)
         assert found is not None, "reservations are never deleted"
@@ -221,7 +228,7 @@ def advance(connection: Connection, at: Moment, reservation_id: str) -> bool:
 
 def end(connection: Connection, at: Moment, reservation: Reservation, reason: EndReason) -> None:
     """Tell every member of a binding or active gang to let go. The atoms are free once all have confirmed it."""
-    commit.drop(connection, at, _ids(reservation), leave_gang=False)
+    commit.drop(connection, at, reservation.pool_id, _ids(reservation), leave_gang=False)
     fact = Fact("reservation.ending", {"reason": reason})
     commit.record(connection, at, reservation, fact, Move.END, end_reason=reason, check_due_ms=None, risks="[]")
 

@@ -20,22 +20,51 @@ Labels = Annotated[dict[Label, LabelValue], Field(max_length=64)]
 class DeviceRequest(Request):
     """Devices that **each** node of the gang gives."""
 
-    device_class: Annotated[Literal["gpu"], Field(alias="class")] = "gpu"
+    device_class: Annotated[
+        Literal["gpu", "mig", "slot"],
+        Field(alias="class", description="Whole GPUs, MIG instances, or shares of a GPU in time"),
+    ] = "gpu"
     count: Annotated[Positive, Field(le=64, description="Devices on each node")]
     topology: Annotated[
-        Literal["any", "nvlink-all"], Field(description="nvlink-all: all of one NVLink island of the node")
+        Literal["any", "nvlink-all", "numa"],
+        Field(description="nvlink-all: all on one NVLink island of the node; numa: all on one NUMA node"),
     ] = "any"
+    profile: Annotated[
+        Annotated[str, StringConstraints(pattern=r"^[0-9a-z.+]{1,32}$")] | None,
+        Field(description="Of MIG instances, such as 1g.10gb; any when absent"),
+    ] = None
     model: Annotated[Text | None, Field(description="A word of the model's name, such as H100")] = None
     memory_gib: Annotated[
         Annotated[Positive, Field(le=1_048_576)] | None, Field(description="At least this much memory on each device")
     ] = None
 
 
+class TopologyKey(Request):
+    """One more label on which the nodes of a gang agree: they must, or they do where that can be had."""
+
+    key: Label
+    mode: Literal["required", "preferred"] = "required"
+
+
+class Segment(Request):
+    """Parts of a gang that each agree on a label, where the whole gang need not."""
+
+    size: Annotated[Positive, Field(le=4096, description="Nodes of each segment; it divides the gang")]
+    topology_key: Annotated[Label, Field(description="A node label, such as fabric.domain")]
+
+
 class GangRequest(Request):
-    """How many nodes, and the label on which all of them must agree."""
+    """How many nodes, and the labels on which they agree."""
 
     size: Annotated[Positive, Field(le=4096)] = 1
     topology_key: Annotated[Label | None, Field(description="A node label, such as fabric.domain or rack")] = None
+    topology_keys: Annotated[
+        list[TopologyKey],
+        Field(
+            max_length=8, description="More labels; of the preferred ones the first that can be had, narrowest first"
+        ),
+    ] = []
+    segment: Annotated[Segment | None, Field(description="Such as 16 nodes of one NVL72 rack each")] = None
 
 
 class ReservationRequest(Request):
@@ -43,7 +72,7 @@ class ReservationRequest(Request):
 
     tenant_id: Label
     pool_id: Annotated[Text | None, Field(description="Id or name; the pool named default when absent")] = None
-    devices: Annotated[list[DeviceRequest], Field(min_length=1, max_length=1)]
+    devices: Annotated[list[DeviceRequest], Field(min_length=1, max_length=8)]
     gang: GangRequest = GangRequest()
     start: Annotated[WhenText | Count | None, Field(description="RFC 3339, epoch ms, +2h or now; now when absent")] = (
         None
@@ -83,6 +112,7 @@ class MemberView(Message):
     node_id: str
     node_name: str
     devices: list[str]  # UUIDs
+    topology: dict[str, str] = {}  # labels that its node must keep, its segment's included
     generation: Count | None = None
     bind_state: str | None = None  # reserved, binding, bound, unbinding, released, blocked, failed, lostByReboot
     bind_reason: str | None = None
@@ -105,10 +135,12 @@ class ReservationView(Message):
     latest_start: Count | None = None
     devices: list[DeviceRequest]
     gang: GangRequest
-    topology_value: str | None = None
+    topology: dict[str, str] = {}  # labels on which the whole gang was placed, and their values
+    topology_value: str | None = None  # the first of them
     node_selector: Labels = {}
     labels: Labels = {}
     generation: Count
+    seed: Count = 0  # that decided among equals
     version: Count
     protected_until: Count | None = None
     created: Count
@@ -118,15 +150,29 @@ class ReservationView(Message):
     idempotency_key: str | None = None
 
 
+class Yes(Message):
+    """A request near the asked one that fits, as things stand."""
+
+    change: Literal["start", "duration", "gangSize", "topology"]  # what is different from what was asked
+    start: Count
+    end: Count
+    gang_size: Count
+    topology: dict[str, str] = {}  # labels on which the whole gang would agree
+    quota_milli: Count  # milli-GPU that it would be charged, all nodes together
+
+
 class PreviewView(Message):
     """What placing the request now would do. Nothing is held."""
 
     fits: bool
     start: Count
     end: Count
+    topology: dict[str, str] = {}
     topology_value: str | None = None
     members: list[MemberView] = []
+    quota_milli: Count | None = None  # milli-GPU that it would be charged
     condition: Condition | None = None
+    nearest: list[Yes] = []  # what would fit, where this does not; other topology values, where it does
     as_of: Count
 
 

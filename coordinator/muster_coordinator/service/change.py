@@ -6,12 +6,13 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.model import Move
 from muster_coordinator.core.model import EndReason, Reservation, State
 from muster_coordinator.service.advance import advance, end
+from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
 from muster_shared.errors import Code, Problem
 
 
-def cancel(connection: Connection, at: Moment, reservation_id: str) -> None:
+def cancel(connection: Connection, at: Moment, reservation_id: str, index: PoolIndex) -> None:
     """End a reservation that has not begun, or break one off. Cancelling again changes nothing.
 
     Raises:
@@ -20,14 +21,15 @@ def cancel(connection: Connection, at: Moment, reservation_id: str) -> None:
     reservation = _locked(connection, reservation_id)
     match reservation.state:
         case State.PENDING | State.PLACED:
-            commit.drop(connection, at, [one.allocation_id for one in reservation.members], leave_gang=True)
-            commit.pool_changed(connection, reservation.pool_id)
+            members = [one.allocation_id for one in reservation.members]
+            commit.drop(connection, at, reservation.pool_id, members, leave_gang=True)
             fact = Fact("reservation.ended", {"reason": EndReason.CANCELLED})
-            changes = {"end_reason": EndReason.CANCELLED, "ended_ms": at.ms, "condition": None, "risks": "[]"}
+            ended = {"end_reason": EndReason.CANCELLED, "ended_ms": at.ms}
+            changes = {**ended, "condition": None, "wait_key": None, "risks": "[]"}
             commit.record(connection, at, reservation, fact, Move.END, **changes)
         case State.BINDING | State.ACTIVE:
             end(connection, at, reservation, EndReason.CANCELLED)
-            advance(connection, at, reservation_id)
+            advance(connection, at, reservation_id, index)
         case State.ENDING:
             pass  # it is on its way out; the first reason stands
         case State.ENDED if reservation.end_reason is not EndReason.CANCELLED:
@@ -36,7 +38,7 @@ def cancel(connection: Connection, at: Moment, reservation_id: str) -> None:
             pass
 
 
-def release(connection: Connection, at: Moment, reservation_id: str) -> None:
+def release(connection: Connection, at: Moment, reservation_id: str, index: PoolIndex) -> None:
     """Give back what is bound before the window ends. Releasing again changes nothing.
 
     Raises:
@@ -50,7 +52,7 @@ def release(connection: Connection, at: Moment, reservation_id: str) -> None:
             )
         case State.BINDING | State.ACTIVE:
             end(connection, at, reservation, EndReason.RELEASED)
-            advance(connection, at, reservation_id)
+            advance(connection, at, reservation_id, index)
         case State.ENDED if reservation.end_reason is not EndReason.RELEASED:
             raise Problem(Code.CONFLICT, f"{reservation_id} has already ended ({reservation.end_reason})")
         case State.ENDING | State.ENDED:

@@ -8,8 +8,10 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, Policy
 from muster_coordinator.service.join import cluster_id
 from muster_coordinator.store import read
+from muster_coordinator.store.documents import as_agreed
 from muster_coordinator.store.tables import ALLOCATION, ATOM, HOLD, NODE, RESERVATION
-from muster_shared.wire import Assignment, Clearance, DesiredState
+from muster_shared.devices import atom_numbers
+from muster_shared.wire import FABRIC_DOMAIN, Assignment, Clearance, DesiredState
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,6 @@ def desired(connection: Connection, at: Moment, node_id: str) -> DesiredState:
             RESERVATION.c.start_ms,
             RESERVATION.c.duration_ms,
             RESERVATION.c.protected_until_ms,
-            RESERVATION.c.topology_key,
-            RESERVATION.c.topology_value,
         )
         .join(RESERVATION, RESERVATION.c.id == ALLOCATION.c.reservation_id)
         .where(
@@ -54,12 +54,15 @@ def desired(connection: Connection, at: Moment, node_id: str) -> DesiredState:
     )
     rows = connection.execute(told).mappings().all()
     masks = read.masks(connection, [row["id"] for row in rows])
-    atoms = connection.execute(select(ATOM.c.number, ATOM.c.device).where(ATOM.c.node_id == node_id))
-    devices = {number: device for number, device in atoms}  # noqa: C416 - rows are not pairs to a type checker
+    atoms = connection.execute(select(ATOM.c.number, ATOM.c.device, ATOM.c.kind).where(ATOM.c.node_id == node_id)).all()
+    devices = {atom.number: atom.device for atom in atoms}
+    slots = {atom.number for atom in atoms if atom.kind == "slot"}
     assignments: list[Assignment] = []
     for row in rows:
-        uuids = [devices[number] for number in sorted(devices) if masks[row["id"]] >> number & 1]
-        granted = _granted(row, uuids, at, pool_row.policy)
+        numbers = atom_numbers(masks[row["id"]])
+        uuids = list(dict.fromkeys(devices[number] for number in numbers))  # two shares of a GPU are one device
+        shared = list(dict.fromkeys(devices[number] for number in numbers if number in slots))
+        granted = _granted(row, uuids, shared, at, pool_row.policy)
         assignments.append(granted.assignment)
         if row["grant_until_ms"] != granted.until_ms:
             stored = update(ALLOCATION).where(ALLOCATION.c.id == row["id"])
@@ -83,21 +86,25 @@ def _cleared(connection: Connection, node_id: str) -> list[Clearance]:
     ]
 
 
-def _granted(row: RowMapping, uuids: list[str], at: Moment, policy: Policy) -> _Granted:
+def _granted(row: RowMapping, uuids: list[str], shared: list[str], at: Moment, policy: Policy) -> _Granted:
     end_ms = row["start_ms"] + row["duration_ms"]
     # Before it is active, a regular reservation will be protected for its whole window: nothing may preempt it.
     protected_ms = row["protected_until_ms"] if row["protected_until_ms"] is not None else end_ms
     until_ms = max(row["grant_until_ms"] or 0, min(end_ms, max(protected_ms, at.ms + policy.grant_ms)))
+    agreed = dict(as_agreed(row["agreed"]))
+    # What the agent can look at is its fabric; people's labels mean nothing to it.
+    key = FABRIC_DOMAIN if FABRIC_DOMAIN in agreed else next(iter(agreed), None)
     assignment = Assignment(
         allocation_id=row["id"],
         reservation_id=row["reservation_id"],
         generation=row["generation"],
         tenant_id=row["tenant_id"],
         devices=uuids,
+        shared=shared,
         starts_in_ms=row["start_ms"] - at.ms,
         ends_in_ms=end_ms - at.ms,
         grant_for_ms=until_ms - at.ms,
-        topology_key=row["topology_key"],
-        topology_value=row["topology_value"],
+        topology_key=key,
+        topology_value=None if key is None else agreed[key],
     )
     return _Granted(assignment, until_ms)

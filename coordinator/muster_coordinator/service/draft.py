@@ -3,8 +3,8 @@
 import hashlib
 from dataclasses import dataclass
 
-from muster_coordinator.core.model import Policy, Reservation, Shape, State
-from muster_coordinator.service.bodies import ReservationRequest
+from muster_coordinator.core.model import Entry, Grouping, Policy, Reservation, Shape, State
+from muster_coordinator.service.bodies import GangRequest, ReservationRequest
 from muster_shared.codec import dumps
 from muster_shared.errors import Code, FieldError, Problem, invalid
 from muster_shared.time import MS_MAX, format_duration, format_instant, parse_duration, parse_instant
@@ -17,6 +17,7 @@ class Draft:
     """A request whose times are absolute."""
 
     shape: Shape
+    grouping: Grouping
     start_ms: int
     duration_ms: int
     fixed_end_ms: int | None
@@ -31,8 +32,7 @@ class Draft:
             state=State.PENDING,
             shape=self.shape,
             size=request.gang.size,
-            topology_key=request.gang.topology_key,
-            topology_value=None,
+            grouping=self.grouping,
             start_ms=self.start_ms,
             duration_ms=self.duration_ms,
             fixed_end_ms=self.fixed_end_ms,
@@ -46,7 +46,8 @@ def drafted(request: ReservationRequest, now_ms: int, policy: Policy) -> Draft:
     """Resolve a request on the coordinator's clock.
 
     Raises:
-        Problem: `INVALID_INPUT` with the path of the field: a window that is empty, over, too long or too far ahead.
+        Problem: `INVALID_INPUT` with the path of the field: a window that is empty, over, too long or too far ahead;
+            devices or a gang that contradict themselves.
     """
     start_ms = _instant("start", request.start, now_ms)
     if start_ms is not None and start_ms < now_ms:
@@ -65,16 +66,57 @@ def drafted(request: ReservationRequest, now_ms: int, policy: Policy) -> Draft:
     latest_ms = _instant("latestStart", request.latest_start, now_ms)
     if latest_ms is not None and latest_ms < begin_ms:
         raise invalid("latestStart", "before the start")
-    device = request.devices[0]
-    shape = Shape(
-        kind=device.device_class,
-        count=device.count,
-        topology=device.topology,
-        model=device.model,
-        memory_mib=(device.memory_gib or 0) * _MIB_PER_GIB,
-        selector=tuple(sorted(request.node_selector.items())),
-    )
-    return Draft(shape, begin_ms, duration_ms, end_ms, latest_ms)
+    return Draft(shape_of(request), grouping_of(request.gang), begin_ms, duration_ms, end_ms, latest_ms)
+
+
+def shape_of(request: ReservationRequest) -> Shape:
+    """Return what each node must give.
+
+    Raises:
+        Problem: `INVALID_INPUT` for an entry that no device could answer.
+    """
+    entries: list[Entry] = []
+    for number, device in enumerate(request.devices):
+        if device.profile is not None and device.device_class != "mig":
+            raise invalid(f"devices[{number}].profile", "only MIG instances have one; say class mig")
+        if device.topology == "nvlink-all" and device.device_class != "gpu":
+            raise invalid(f"devices[{number}].topology", "only whole GPUs reach each other over NVLink")
+        entries.append(
+            Entry(
+                kind=device.device_class,
+                count=device.count,
+                topology=device.topology,
+                model=device.model,
+                memory_mib=(device.memory_gib or 0) * _MIB_PER_GIB,
+                profile=device.profile,
+            )
+        )
+    return Shape(tuple(entries), tuple(sorted(request.node_selector.items())))
+
+
+def grouping_of(gang: GangRequest) -> Grouping:
+    """Return on which labels the nodes of a gang agree.
+
+    Raises:
+        Problem: `INVALID_INPUT` for a key that is named twice, or segments that do not divide the gang.
+    """
+    first = [] if gang.topology_key is None else [gang.topology_key]
+    required = [*first, *(one.key for one in gang.topology_keys if one.mode == "required")]
+    preferred = [one.key for one in gang.topology_keys if one.mode == "preferred"]
+    keys = [*required, *preferred]
+    segment = gang.segment
+    if segment is not None:
+        if gang.size % segment.size:
+            raise invalid(
+                "gang.segment.size", f"does not divide the gang: {gang.size} nodes in segments of {segment.size}"
+            )
+        keys.append(segment.topology_key)
+    for key in keys:
+        if keys.count(key) > 1:
+            raise invalid("gang.topologyKeys", f"{key!r} is named twice: once is enough")
+    if segment is None:
+        return Grouping(tuple(required), tuple(preferred))
+    return Grouping(tuple(required), tuple(preferred), segment.topology_key, segment.size)
 
 
 def body_hash(request: ReservationRequest) -> str:

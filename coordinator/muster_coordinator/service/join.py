@@ -57,11 +57,13 @@ def register(connection: Connection, at: Moment, registration: Registration, tok
                 applied_rev=0,
                 rev=1,
                 version=0,
+                fault_ms=0,
+                slots="{}",
                 created_ms=at.ms,
             )
         )
         commit.record_node(connection, at, node_id, pool_row.id, Fact("node.joined", {"name": registration.name}))
-        commit.pool_changed(connection, pool_row.id)
+        commit.pool_changed(connection, pool_row.id, [node_id])
     return Credential(
         cluster_id=cluster_id(connection),
         node_id=node_id,
@@ -103,7 +105,7 @@ def _refuse_another_host(connection: Connection, row: RowMapping, registration: 
             f"this machine id is already registered as {row['name']!r}: if this host was cloned from it, give it a "
             "machine id of its own (systemd-machine-id-setup)",
         )
-    known = set(connection.execute(select(ATOM.c.device).where(ATOM.c.node_id == row["id"])).scalars())
+    known = set(connection.execute(select(ATOM.c.gpu).where(ATOM.c.node_id == row["id"])).scalars())
     shown = set(registration.gpus)
     # A host that shows no GPU may be one whose driver is not up yet; while the known one reports, it is another.
     if known and known.isdisjoint(shown) and (shown or is_live):

@@ -1,19 +1,18 @@
 """Reads only: reservations, nodes, pools, events and previews, as the API shows them."""
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from sqlalchemy import Connection, RowMapping, and_, or_, select
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.core.model import BindState, State
+from muster_coordinator.core.model import BindState, Entry, State
 from muster_coordinator.core.placement.filters import group_value
-from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.snapshot import NodeView as Planned
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service import draft as drafts
-from muster_coordinator.service.admit import condition_of, decide, wanted_pool
+from muster_coordinator.service.admit import wanted_pool
 from muster_coordinator.service.bodies import (
     Condition,
     EventView,
@@ -24,7 +23,11 @@ from muster_coordinator.service.bodies import (
     ReservationRequest,
     ReservationView,
 )
+from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.service.preview import previewed
+from muster_coordinator.service.waiting import conditions
 from muster_coordinator.store import read
+from muster_coordinator.store.documents import as_agreed
 from muster_coordinator.store.read import PoolRow
 from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, EVENT, HOLD, NODE, RESERVATION
 from muster_shared.codec import loads
@@ -33,6 +36,7 @@ from muster_shared.errors import Code, Problem
 from muster_shared.time import Window
 from muster_shared.wire import FABRIC_DOMAIN, Hold, Inventory
 
+_WHOLE: Final = Entry("gpu", 1)
 PAGE_MAX: Final = 500  # items of one page: a reservation of 16 nodes is about 4 KiB, so a page stays below 2 MiB
 
 
@@ -70,7 +74,7 @@ def reservations(
     return _reservations(connection, connection.execute(wanted).mappings().all())
 
 
-def preview(connection: Connection, at: Moment, request: ReservationRequest) -> PreviewView:
+def preview(connection: Connection, at: Moment, request: ReservationRequest, index: PoolIndex) -> PreviewView:
     """Answer what placing this request now would do, by the planner itself. Nothing is held.
 
     Raises:
@@ -79,28 +83,8 @@ def preview(connection: Connection, at: Moment, request: ReservationRequest) -> 
     pool_row = wanted_pool(connection, request)
     draft = drafts.drafted(request, at.ms, pool_row.policy)
     wanted = draft.reservation(request, "", pool_row.id, at.ms)
-    snapshot = read.snapshot(connection, pool_row, at.ms)
-    decision = decide(snapshot, wanted, at, pool_row)
-    window = wanted.window
-    if decision is None or isinstance(decision, Refusal):
-        condition = None if decision is None else condition_of(decision)
-        return PreviewView(fits=False, start=window.start_ms, end=window.end_ms, condition=condition, as_of=at.ms)
-    members = [
-        MemberView(
-            node_id=member.node_id,
-            node_name=snapshot.views[member.node_id].node.name,
-            devices=_uuids(snapshot.views[member.node_id], member.mask),
-        )
-        for member in decision.members
-    ]
-    return PreviewView(
-        fits=True,
-        start=window.start_ms,
-        end=window.end_ms,
-        topology_value=decision.topology_value,
-        members=members,
-        as_of=at.ms,
-    )
+    snapshot = index.snapshot(connection, pool_row, at)
+    return previewed(snapshot, wanted, at, pool_row)
 
 
 def nodes(
@@ -180,12 +164,22 @@ def _event(row: RowMapping) -> EventView:
 
 def _reservations(connection: Connection, rows: Collection[RowMapping]) -> list[ReservationView]:
     members = _members(connection, [row["id"] for row in rows])
-    return [_reservation(row, members[row["id"]]) for row in rows]
+    told = conditions(connection, {row["pool_id"] for row in rows if row["wait_key"]})
+    return [_reservation(row, members[row["id"]], told) for row in rows]
 
 
-def _reservation(row: RowMapping, members: list[MemberView]) -> ReservationView:
+def _condition(row: RowMapping, told: Mapping[tuple[str, str], str]) -> Condition | None:
+    """Return why a reservation waits: what it was told alone, else what its line was told."""
+    text = row["condition"] or told.get((row["pool_id"], row["wait_key"] or ""))
+    if not text:
+        return None
+    condition = Condition.model_validate_json(text)
+    return condition.model_copy(update={"reason": "BookingRepairFailed"}) if row["repairing"] else condition
+
+
+def _reservation(row: RowMapping, members: list[MemberView], told: Mapping[tuple[str, str], str]) -> ReservationView:
     asked = ReservationRequest.model_validate_json(row["request"])
-    condition = Condition.model_validate_json(row["condition"]) if row["condition"] else None
+    agreed = dict(as_agreed(row["agreed"]))
     bound = sorted(one.allocation_id for one in members if one.allocation_id and one.bind_state == BindState.BOUND)
     return ReservationView(
         id=row["id"],
@@ -194,7 +188,7 @@ def _reservation(row: RowMapping, members: list[MemberView]) -> ReservationView:
         name=row["name"],
         state=State(row["state"]).value,
         reason=row["end_reason"],
-        condition=condition,
+        condition=_condition(row, told),
         at_risk=loads(row["risks"]),
         start=row["start_ms"],
         end=row["start_ms"] + row["duration_ms"],
@@ -202,11 +196,13 @@ def _reservation(row: RowMapping, members: list[MemberView]) -> ReservationView:
         latest_start=row["latest_start_ms"],
         devices=asked.devices,
         gang=asked.gang,
-        topology_value=row["topology_value"],
+        topology=agreed,
+        topology_value=next(iter(agreed.values()), None),
         node_selector=asked.node_selector,
         labels=asked.labels,
         generation=row["generation"],
         version=row["version"],
+        seed=row["seed"],
         protected_until=row["protected_until_ms"],
         created=row["created_ms"],
         activated=row["activated_ms"],
@@ -236,6 +232,7 @@ def _members(connection: Connection, reservation_ids: Collection[str]) -> defaul
                 node_id=row["node_id"],
                 node_name=row["name"],
                 devices=[known[number] for number in atom_numbers(masks[row["id"]])],
+                topology=dict(as_agreed(row["agreed"])),
                 generation=row["generation"],
                 bind_state=row["bind_state"],
                 bind_reason=row["bind_reason"],
@@ -290,7 +287,7 @@ def _node(row: RowMapping, view: Planned, holds: list[RowMapping], at: Moment) -
             )
             for hold in sorted(holds, key=lambda one: (one["device"], one["cause"], one["code"]))
         ],
-        gpus_total=len(view.node.atoms),
+        gpus_total=len(view.layout.gpus),
         gpus_free=_usable_now(view, at).bit_count(),
         rev=row["rev"],
         applied_rev=row["applied_rev"],
@@ -303,18 +300,18 @@ def _pool(connection: Connection, at: Moment, row: PoolRow) -> PoolView:
     allocatable = free = 0
     for view in snapshot.views.values():
         for cause, mask in view.node.held.items():
-            held[cause] += mask.bit_count()
+            held[cause] += view.layout.whole_gpus(mask)
         if _takes_work(view):
-            allocatable += (view.atoms_mask & ~view.held_mask).bit_count()
+            allocatable += (view.layout.suitable(_WHOLE) & ~view.held_mask).bit_count()
         free += _usable_now(view, at).bit_count()
-    reserved = _booked_gpus(connection, row, State.PLACED)
-    active = _booked_gpus(connection, row, State.BINDING, State.ACTIVE, State.ENDING)
+    reserved = _booked_gpus(connection, row, snapshot, State.PLACED)
+    active = _booked_gpus(connection, row, snapshot, State.BINDING, State.ACTIVE, State.ENDING)
     return PoolView(
         id=row.id,
         name=row.name,
         policy=read.policy_document(row.policy),
         nodes=len(snapshot.views),
-        total=sum(len(view.node.atoms) for view in snapshot.views.values()),
+        total=sum(len(view.layout.gpus) for view in snapshot.views.values()),
         allocatable=allocatable,
         reserved=reserved,
         active=active,
@@ -325,7 +322,7 @@ def _pool(connection: Connection, at: Moment, row: PoolRow) -> PoolView:
     )
 
 
-def _booked_gpus(connection: Connection, row: PoolRow, *states: State) -> int:
+def _booked_gpus(connection: Connection, row: PoolRow, snapshot: Snapshot, *states: State) -> int:
     wanted = (
         select(BOOKING.c.node_id, BOOKING.c.word, BOOKING.c.mask)
         .join(RESERVATION, RESERVATION.c.id == BOOKING.c.reservation_id)
@@ -334,7 +331,8 @@ def _booked_gpus(connection: Connection, row: PoolRow, *states: State) -> int:
     masks: defaultdict[str, int] = defaultdict(int)
     for node_id, word, bits in connection.execute(wanted):
         masks[node_id] |= read.mask_of(word, bits)
-    return sum(mask.bit_count() for mask in masks.values())
+    views = snapshot.views
+    return sum((mask & views[id_].layout.suitable(_WHOLE)).bit_count() for id_, mask in masks.items() if id_ in views)
 
 
 def _largest_gangs(snapshot: Snapshot, at: Moment) -> dict[str, int]:
@@ -342,7 +340,7 @@ def _largest_gangs(snapshot: Snapshot, at: Moment) -> dict[str, int]:
     for view in snapshot.views.values():
         value = group_value(view, FABRIC_DOMAIN)
         if value is not None:
-            sizes[value] += _usable_now(view, at) == view.atoms_mask
+            sizes[value] += bool(view.atoms_mask) and _usable_now(view, at) == view.atoms_mask
     return dict(sorted(sizes.items()))
 
 
@@ -351,8 +349,5 @@ def _takes_work(view: Planned) -> bool:
 
 
 def _usable_now(view: Planned, at: Moment) -> int:
-    return view.free(Window(at.ms, at.ms + 1)) & ~view.held_mask if _takes_work(view) else 0
-
-
-def _uuids(view: Planned, mask: int) -> list[str]:
-    return [atom.device for atom in view.node.atoms if mask >> atom.number & 1]
+    whole = view.layout.suitable(_WHOLE)  # MIG instances and slots are not counted
+    return view.free(Window(at.ms, at.ms + 1)) & ~view.held_mask & whole if _takes_work(view) else 0

@@ -59,7 +59,7 @@ def set_intent(connection: Connection, at: Moment, name: str, intent: Intent, re
         return ()
     fact = Fact(f"node.{intent}", {"reason": reason})
     commit.record_node(connection, at, row["id"], row["pool_id"], fact, intent=intent)
-    commit.pool_changed(connection, row["pool_id"])
+    commit.pool_changed(connection, row["pool_id"], [row["id"]])
     return read.soonest_first(connection, look_again(connection, at, [row["id"]]))
 
 
@@ -84,7 +84,7 @@ def set_labels(connection: Connection, at: Moment, name: str, labels: Mapping[st
     fact = Fact("node.labelled", {"labels": after, "former": before})
     written = dumps(after).decode()
     commit.record_node(connection, at, row["id"], row["pool_id"], fact, operator_labels=written)
-    commit.pool_changed(connection, row["pool_id"])
+    commit.pool_changed(connection, row["pool_id"], [row["id"]])
     return read.soonest_first(connection, look_again(connection, at, [row["id"]]))
 
 
@@ -135,7 +135,7 @@ def fence(connection: Connection, at: Moment, name: str, reason: str | None) -> 
     fact = Fact("node.fenced", {"reason": reason, "reservations": sorted(touched)})
     commit.raise_revs(connection, [row["id"]])
     commit.record_node(connection, at, row["id"], row["pool_id"], fact)
-    commit.pool_changed(connection, row["pool_id"])
+    commit.pool_changed(connection, row["pool_id"], [row["id"]])
     return read.soonest_first(connection, touched | look_again(connection, at, [row["id"]]))
 
 

@@ -8,16 +8,15 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, String, bindparam,
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
+from muster_coordinator.service.atoms import keep_atoms, slots_of
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.read import HELD_BY_NODE
-from muster_coordinator.store.tables import ALLOCATION, ATOM, HOLD, NODE, RESERVATION
+from muster_coordinator.store.tables import ALLOCATION, HOLD, NODE, RESERVATION
 from muster_shared.codec import dumps, encode, loads
-from muster_shared.errors import Code, Problem
 from muster_shared.wire import EXPOSED, AssignmentStatus, Hold, Inventory, Report, ReportAnswer
 
 _PAST_BOOTS: Final = 16  # late reports of older boots than these would have to be days late
-_ATOMS_MAX: Final = 126  # two mask words: replaced hardware over many years, not a hostile list
 _EARLY_MS: Final = 30_000  # nodes end early, by the round trip of the order that told them (at most its time-out)
 _MEASURED: Final = ("fabric.", "gpu.", "driver.")
 """Label prefixes that an agent may set: what steers placement otherwise is the operator's."""
@@ -85,7 +84,7 @@ def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> He
         columns["past_boots"] = dumps([*loads(row["past_boots"]), row["boot_id"]][-_PAST_BOOTS:]).decode()
     if sent.inventory is not None and sent.inventory_hash != row["inventory_hash"]:
         inventory = _measured(sent.inventory)
-        _keep_atoms(connection, node_id, inventory)
+        keep_atoms(connection, node_id, inventory, slots_of(row["slots"]))
         columns |= {"inventory": encode(inventory).decode(), "inventory_hash": sent.inventory_hash}
         changes.facts = True
         _tell_inventory(connection, at, row, inventory)
@@ -98,7 +97,7 @@ def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> He
         changes.facts = True
     connection.execute(update(NODE).where(NODE.c.id == node_id).values(**columns))
     if changes.facts:
-        commit.pool_changed(connection, pool_id)
+        commit.pool_changed(connection, pool_id, [node_id])
         changes.touched |= look_again(connection, at, [node_id])
     return Heard(
         answer.model_copy(update={"want_inventory": want_inventory}),
@@ -124,40 +123,6 @@ def _is_stale(row: RowMapping, sent: Report) -> bool:
 def _measured(inventory: Inventory) -> Inventory:
     labels = {key: value for key, value in inventory.labels.items() if key.startswith(_MEASURED)}
     return inventory.model_copy(update={"labels": labels})
-
-
-def _keep_atoms(connection: Connection, node_id: str, inventory: Inventory) -> None:
-    uuids = [gpu.uuid for gpu in inventory.gpus]
-    if len(set(uuids)) < len(uuids):
-        raise Problem(Code.INVALID_INPUT, "inventory.gpus: the same UUID twice")
-    elsewhere = select(ATOM.c.device, NODE.c.name).join(NODE, NODE.c.id == ATOM.c.node_id)
-    taken = connection.execute(
-        elsewhere.where(ATOM.c.device.in_(uuids), ATOM.c.node_id != node_id, ATOM.c.listed)
-    ).first()
-    if taken is not None:
-        raise Problem(Code.CONFLICT, f"{taken.device} is already reported by node {taken.name!r}")
-    rows = connection.execute(select(ATOM).where(ATOM.c.node_id == node_id)).mappings().all()
-    numbers = {row["device"]: row["number"] for row in rows}
-    new = [gpu.uuid for gpu in inventory.gpus if gpu.uuid not in numbers]
-    if len(numbers) + len(new) > _ATOMS_MAX:
-        raise Problem(Code.CONFLICT, "this node has shown too many different GPUs: remove it and let it join again")
-    connection.execute(update(ATOM).where(ATOM.c.node_id == node_id).values(listed=False))
-    for gpu in inventory.gpus:
-        facts = {
-            "kind": "gpu",
-            "model": gpu.model,
-            "memory_mib": gpu.memory_mib,
-            "island": gpu.island,
-            "seen": gpu.seen,
-            "listed": True,
-        }
-        if gpu.uuid in numbers:
-            known = update(ATOM).where(ATOM.c.node_id == node_id, ATOM.c.number == numbers[gpu.uuid])
-            connection.execute(known.values(**facts))
-        else:
-            numbers[gpu.uuid] = max(numbers.values(), default=-1) + 1
-            added = insert(ATOM).values(node_id=node_id, number=numbers[gpu.uuid], device=gpu.uuid, **facts)
-            connection.execute(added)
 
 
 def _tell_inventory(connection: Connection, at: Moment, row: RowMapping, inventory: Inventory) -> None:
@@ -200,7 +165,8 @@ def _keep_holds(connection: Connection, at: Moment, row: RowMapping, holds: list
             )
         )
         data = {"device": hold.device, "cause": hold.cause, "code": hold.code, "clearsBy": hold.clears_by}
-        commit.record_node(connection, at, row["id"], row["pool_id"], Fact("node.hold_added", data))
+        fact = Fact("node.hold_added", data)
+        commit.record_node(connection, at, row["id"], row["pool_id"], fact, fault_ms=at.ms)
     return before != set(after)
 
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, RowMapping, insert, or_, select, update
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
 from muster_coordinator.service.advance import advance
+from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.report import look_again
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
@@ -113,11 +114,12 @@ def listen(connection: Connection, at: Moment, leadership: Leadership) -> tuple[
         fact = Fact("node.unreachable", {"lastReport": row["last_report_ms"]})
         commit.record_node(connection, at, row["id"], pool_row.id, fact, silent=True)
     if fresh:
-        commit.pool_changed(connection, pool_row.id)
+        commit.pool_changed(connection, pool_row.id, [row["id"] for row in fresh])
         touched |= look_again(connection, at, [row["id"] for row in fresh])
     for row in _ended_by_guard(connection, at, pool_row):
         freed = update(ALLOCATION).where(ALLOCATION.c.id == row["id"])
         connection.execute(freed.values(bind_state=BindState.FENCED, bind_reason="guard"))
+        commit.pool_changed(connection, pool_row.id, [row["node_id"]])
         touched.add(row["reservation_id"])
     return read.soonest_first(connection, touched)
 
@@ -143,7 +145,9 @@ def _ended_by_guard(connection: Connection, at: Moment, pool_row: PoolRow) -> li
     return [row for row in rows if read.silent_since(row["last_report_ms"], pool_row, at.ms) is not None]
 
 
-def advance_led(connection: Connection, at: Moment, leadership: Leadership, reservation_id: str) -> bool:
+def advance_led(
+    connection: Connection, at: Moment, leadership: Leadership, reservation_id: str, index: PoolIndex
+) -> bool:
     """Carry one reservation on, as the leader of its pool; return whether anything was due.
 
     Raises:
@@ -151,7 +155,7 @@ def advance_led(connection: Connection, at: Moment, leadership: Leadership, rese
     """
     _pool(connection, leadership)
     hold_epoch(connection, leadership)
-    return advance(connection, at, reservation_id)
+    return advance(connection, at, reservation_id, index)
 
 
 def due(connection: Connection, at: Moment, pool_id: str) -> list[str]:
@@ -163,10 +167,10 @@ def due(connection: Connection, at: Moment, pool_id: str) -> list[str]:
             RESERVATION.c.pool_id == pool_id,
             or_(
                 (RESERVATION.c.state == State.PLACED) & (RESERVATION.c.start_ms <= at.ms),
-                RESERVATION.c.state.in_((State.PLACED, State.ACTIVE)) & (RESERVATION.c.check_due_ms <= at.ms),
+                RESERVATION.c.state.in_((State.PENDING, State.PLACED, State.ACTIVE))
+                & (RESERVATION.c.check_due_ms <= at.ms),
                 RESERVATION.c.state.in_((State.BINDING, State.ENDING)),
                 (RESERVATION.c.state == State.ACTIVE) & window_over,
-                (RESERVATION.c.state == State.PENDING) & (RESERVATION.c.retry_due_ms <= at.ms),
             ),
         )
         # At one instant: ends first, then repairs, then starts.
@@ -176,14 +180,6 @@ def due(connection: Connection, at: Moment, pool_id: str) -> list[str]:
         )
     )
     return list(connection.execute(wanted).scalars())
-
-
-def waiting(connection: Connection, at: Moment, pool_id: str, *, is_event: bool) -> list[str]:
-    """Return pending reservations to try again, oldest first: those whose time has come, or all after an event."""
-    mine = (RESERVATION.c.pool_id == pool_id) & (RESERVATION.c.state == State.PENDING)
-    chosen = mine if is_event else mine & (RESERVATION.c.retry_due_ms <= at.ms)
-    order = (RESERVATION.c.created_ms, RESERVATION.c.id)
-    return list(connection.execute(select(RESERVATION.c.id).where(chosen).order_by(*order)).scalars())
 
 
 def _pool(connection: Connection, leadership: Leadership) -> PoolRow:

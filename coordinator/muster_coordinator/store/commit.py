@@ -16,9 +16,10 @@ from muster_coordinator.core.lifecycle.model import Move, moved
 from muster_coordinator.core.model import BindState, Reservation
 from muster_coordinator.core.placement.filters import group_value
 from muster_coordinator.core.placement.pipeline import Placed
-from muster_coordinator.core.snapshot import NodeView
+from muster_coordinator.core.snapshot import NodeView, Snapshot
+from muster_coordinator.store.documents import written_agreed
 from muster_coordinator.store.engine import is_overlap
-from muster_coordinator.store.read import PoolRow, snapshot
+from muster_coordinator.store.read import PoolRow, nodes, silent_since
 from muster_coordinator.store.tables import ALLOCATION, BOOKING, CLUSTER, EVENT, NODE, POOL, RESERVATION
 from muster_shared.codec import dumps
 from muster_shared.devices import mask_words
@@ -79,22 +80,40 @@ def record_node(connection: Connection, at: Moment, node_id: str, pool_id: str, 
 
 def emit(connection: Connection, at: Moment, fact: Fact, *, subject: str, version: int, pool_id: str | None) -> None:
     """Write one event. Its place in the stream is given by the relay, once it is committed."""
-    connection.execute(
-        insert(EVENT).values(
-            id=at.new_id("evt"),
-            type=fact.type,
-            at_ms=at.ms,
-            pool_id=pool_id,
-            subject=subject,
-            version=version,
-            data=dumps(dict(fact.data)).decode(),
-        )
-    )
+    emit_all(connection, at, [fact], subject=subject, version=version, pool_id=pool_id)
 
 
-def pool_changed(connection: Connection, pool_id: str) -> None:
-    """Raise the pool's version: whoever planned on the former one looks again."""
-    connection.execute(update(POOL).where(POOL.c.id == pool_id).values(version=POOL.c.version + 1))
+def emit_all(
+    connection: Connection, at: Moment, facts: Iterable[Fact], *, subject: str, version: int, pool_id: str | None
+) -> None:
+    """Write the events of one subject that became true together; the first one has this version."""
+    rows = [
+        {
+            "id": at.new_id("evt"),
+            "type": fact.type,
+            "at_ms": at.ms,
+            "pool_id": pool_id,
+            "subject": subject,
+            "version": version + number,
+            "data": dumps(dict(fact.data)).decode(),
+        }
+        for number, fact in enumerate(facts)
+    ]
+    connection.execute(insert(EVENT), rows)
+
+
+def pool_changed(connection: Connection, pool_id: str, node_ids: Iterable[str], *, frees: bool = True) -> None:
+    """Raise the pool's version, and say which nodes differ: whoever planned on the former one looks at them again.
+
+    With `frees`, pending work is tried again: what has changed is more than that something was booked.
+    """
+    version_after = POOL.c.version + 1
+    raised = update(POOL).where(POOL.c.id == pool_id).values(version=version_after)
+    if frees:
+        raised = raised.values(freed_version=version_after)
+    version = connection.execute(raised.returning(POOL.c.version)).scalar_one()
+    changed = update(NODE).where(NODE.c.id.in_(sorted(set(node_ids))))
+    connection.execute(changed.values(changed_version=version))
 
 
 def book(
@@ -104,7 +123,7 @@ def book(
     reservation: Reservation,
     members: Collection[Placed],
     window: Window,
-    topology_value: str | None,
+    planned_version: int,
 ) -> Lost | None:
     """Book all members in one savepoint, or none, as the reservation's next generation.
 
@@ -113,45 +132,75 @@ def book(
         at: Now.
         pool_row: The pool, for its turnaround and its clock of silence.
         reservation: Whose members they become; its own bookings do not stand in the way.
-        members: Nodes and atoms that a plan chose, on this or an older version of the pool.
+        members: Nodes and atoms that a plan chose.
         window: What is booked, without the turnaround.
-        topology_value: That the plan found them to share.
+        planned_version: Of the pool that the plan was made on.
 
     Returns:
         None when booked, else every node that refused: unsound, gone, or taken by now.
     """
-    node_ids = sorted(member.node_id for member in members)
-    locked = select(NODE.c.id).where(NODE.c.id.in_(node_ids)).order_by(NODE.c.id).with_for_update(key_share=True)
-    connection.execute(locked).all()
     occupied = window.occupied(pool_row.policy.turnaround_ms)
-    # Health and labels are read again in the commit: a node may have died or moved after the plan.
-    now = snapshot(connection, pool_row, at.ms, node_ids, occupied).without(reservation.id)
-    refused = {
-        member.node_id
-        for member in members
-        if not _still_fits(now.views.get(member.node_id), member, occupied, reservation.topology_key, topology_value)
-    }
+    refused = _refusing(connection, at, pool_row, reservation, members, occupied, planned_version)
     if refused:
-        return Lost(frozenset(refused))
-    allocations, bookings = _rows(at, reservation, members, occupied)
+        return Lost(refused)
     try:
         with connection.begin_nested():
-            connection.execute(insert(ALLOCATION), allocations)
-            connection.execute(insert(BOOKING), bookings)
+            enter(connection, at, pool_row, reservation, members, window)
     except DBAPIError as error:
         if not is_overlap(error):
             raise
-        return Lost(frozenset(node_ids))
-    pool_changed(connection, pool_row.id)
+        return Lost(frozenset(member.node_id for member in members))
     return None
 
 
-def _still_fits(
-    view: NodeView | None, member: Placed, occupied: Window, topology_key: str | None, topology_value: str | None
-) -> bool:
+def enter(
+    connection: Connection,
+    at: Moment,
+    pool_row: PoolRow,
+    reservation: Reservation,
+    members: Collection[Placed],
+    window: Window,
+) -> None:
+    """Write the members and their bookings.
+
+    Raises:
+        DBAPIError: One that `is_overlap` knows, where the database refuses a booking.
+    """
+    allocations, bookings = _rows(at, reservation, members, window.occupied(pool_row.policy.turnaround_ms))
+    connection.execute(insert(ALLOCATION), allocations)
+    connection.execute(insert(BOOKING), bookings)
+    pool_changed(connection, pool_row.id, [member.node_id for member in members], frees=False)
+
+
+def _refusing(
+    connection: Connection,
+    at: Moment,
+    pool_row: PoolRow,
+    reservation: Reservation,
+    members: Collection[Placed],
+    occupied: Window,
+    planned_version: int,
+) -> frozenset[str]:
+    """Lock the members' nodes in the order of their ids; return those that can no longer give what was planned.
+
+    A node that has not changed since the plan's version of the pool, and is heard from, is as it was planned.
+    """
+    by_id = {member.node_id: member for member in members}
+    wanted = select(NODE.c.id, NODE.c.changed_version, NODE.c.last_report_ms).where(NODE.c.id.in_(sorted(by_id)))
+    rows = connection.execute(wanted.order_by(NODE.c.id).with_for_update(key_share=True)).all()
+    here = {row.id for row in rows if silent_since(row.last_report_ms, pool_row, at.ms) is None}
+    moved = [row.id for row in rows if row.id in here and row.changed_version > planned_version]
+    if moved:
+        now = Snapshot.of(pool_row.id, pool_row.version, nodes(connection, pool_row, at.ms, moved, occupied))
+        now = now.without(reservation.id, moved)
+        here -= {node_id for node_id in moved if not _still_fits(now.views.get(node_id), by_id[node_id], occupied)}
+    return frozenset(by_id) - here
+
+
+def _still_fits(view: NodeView | None, member: Placed, occupied: Window) -> bool:
     if view is None or view.node.intent != "schedulable" or not view.node.reachable or view.node.leased:
         return False
-    if topology_key is not None and group_value(view, topology_key) != topology_value:
+    if any(group_value(view, key) != value for key, value in member.agreed):
         return False
     return not member.mask & ~(view.free(occupied) & ~view.held_mask)
 
@@ -170,6 +219,7 @@ def _rows(
                 "node_id": member.node_id,
                 "generation": reservation.generation + 1,
                 "live": True,
+                "agreed": written_agreed(member.agreed),
                 "bind_state": BindState.RESERVED,
                 "guard_armed": False,
             }
@@ -198,14 +248,17 @@ def order(connection: Connection, at: Moment, allocation_ids: Collection[str]) -
     raise_revs(connection, connection.execute(nodes).scalars().all())
 
 
-def drop(connection: Connection, at: Moment, allocation_ids: Collection[str], *, leave_gang: bool) -> None:
+def drop(
+    connection: Connection, at: Moment, pool_id: str, allocation_ids: Collection[str], *, leave_gang: bool
+) -> None:
     """Take allocations out of their nodes' desired state.
 
     What was never ordered is released at once; the rest is `unbinding` until its node confirms the revision.
 
     Args:
-        connection: In a transaction that holds the reservation's row.
+        connection: In a transaction that holds the pool's row and the reservation's.
         at: Now.
+        pool_id: Of the reservation.
         allocation_ids: Live members of one reservation.
         leave_gang: They stop being members; else they stay members of an ending gang, their bookings with them.
     """
@@ -218,7 +271,8 @@ def drop(connection: Connection, at: Moment, allocation_ids: Collection[str], *,
             .values(**_dropped(row, revs, at), live=not leave_gang)
         )
     if leave_gang:
-        unbook(connection, allocation_ids)
+        _unbook(connection, allocation_ids)
+    pool_changed(connection, pool_id, [row["node_id"] for row in rows])
 
 
 def _dropped(row: RowMapping, revs: Mapping[str, int], at: Moment) -> dict[str, Any]:
@@ -232,16 +286,17 @@ def _dropped(row: RowMapping, revs: Mapping[str, int], at: Moment) -> dict[str, 
             return {}
 
 
-def unbook(connection: Connection, allocation_ids: Collection[str]) -> None:
-    """End the bookings of allocations; the rows stay as history."""
+def _unbook(connection: Connection, allocation_ids: Collection[str]) -> None:
+    # The rows stay as history.
     connection.execute(update(BOOKING).where(BOOKING.c.allocation_id.in_(allocation_ids)).values(live=False))
 
 
-def leave(connection: Connection, reservation_id: str) -> None:
+def leave(connection: Connection, reservation: Reservation) -> None:
     """Take every member out of the gang and end its bookings: nothing of it is exposed any more."""
-    mine = select(ALLOCATION.c.id).where(ALLOCATION.c.reservation_id == reservation_id, ALLOCATION.c.live)
-    unbook(connection, connection.execute(mine).scalars().all())
-    connection.execute(update(ALLOCATION).where(ALLOCATION.c.reservation_id == reservation_id).values(live=False))
+    mine = ALLOCATION.c.reservation_id == reservation.id
+    _unbook(connection, connection.execute(select(ALLOCATION.c.id).where(mine, ALLOCATION.c.live)).scalars().all())
+    connection.execute(update(ALLOCATION).where(mine).values(live=False))
+    pool_changed(connection, reservation.pool_id, [member.node_id for member in reservation.members])
 
 
 def raise_revs(connection: Connection, node_ids: Iterable[str]) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, Final
 
@@ -17,10 +17,10 @@ from muster_coordinator.core.model import (
     Node,
     Policy,
     Reservation,
-    Shape,
     State,
 )
 from muster_coordinator.core.snapshot import FOREVER_MS, Snapshot
+from muster_coordinator.store.documents import as_agreed, as_grouping, as_shape
 from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, HOLD, LEASE, NODE, POOL, RESERVATION
 from muster_shared.codec import loads
 from muster_shared.devices import WORD_BITS
@@ -37,6 +37,7 @@ class PoolRow:
     id: str
     name: str
     version: int
+    freed_version: int
     policy: Policy
     epoch: int
     epoch_since_ms: int
@@ -55,6 +56,13 @@ def pool(connection: Connection, id_or_name: str, *, lock: bool = False) -> Pool
     return None if row is None else _pool(row)
 
 
+def known_pool(connection: Connection, pool_id: str, *, lock: bool = False) -> PoolRow:
+    """Read the pool of a node or a reservation: it exists, the foreign key says so, and pools are never deleted."""
+    found = pool(connection, pool_id, lock=lock)
+    assert found is not None, "a pool is never deleted"
+    return found
+
+
 def pools(connection: Connection) -> list[PoolRow]:
     """Read every pool, in the order of their ids."""
     return [_pool(row) for row in connection.execute(_POOLS.order_by(POOL.c.id)).mappings().all()]
@@ -67,7 +75,9 @@ def policy_document(policy: Policy) -> dict[str, int]:
 
 def _pool(row: RowMapping) -> PoolRow:
     policy = _policy(row["policy"])
-    return PoolRow(row["id"], row["name"], row["version"], policy, row["epoch"] or 0, row["since_ms"] or 0)
+    return PoolRow(
+        row["id"], row["name"], row["version"], row["freed_version"], policy, row["epoch"] or 0, row["since_ms"] or 0
+    )
 
 
 @cache
@@ -80,25 +90,47 @@ def snapshot(
     pool_row: PoolRow,
     now_ms: int,
     node_ids: Collection[str] | None = None,
-    window: Window | None = None,
 ) -> Snapshot:
-    """Read a pool, or some of its nodes, as the planner sees it at `now_ms`.
+    """Read a pool, or some of its nodes, as the planner sees it at `now_ms`."""
+    return Snapshot.of(pool_row.id, pool_row.version, nodes(connection, pool_row, now_ms, node_ids))
+
+
+def nodes(
+    connection: Connection,
+    pool_row: PoolRow,
+    now_ms: int,
+    node_ids: Collection[str] | None = None,
+    window: Window | None = None,
+) -> list[Node]:
+    """Read the nodes of a pool, or some of them, as the planner sees them at `now_ms`.
 
     With `window`, without the bookings that lie wholly outside it: enough to see what is free in it.
     """
     in_pool = NODE.c.pool_id == pool_row.id
     chosen = in_pool if node_ids is None else and_(in_pool, NODE.c.id.in_(node_ids))
     of_chosen = select(NODE.c.id).where(chosen)
-    atoms = _grouped(
-        connection, select(ATOM).where(ATOM.c.node_id.in_(of_chosen), ATOM.c.listed).order_by(ATOM.c.number)
-    )
+    atoms = _grouped(connection, select(ATOM).where(ATOM.c.node_id.in_(of_chosen)).order_by(ATOM.c.number))
     holds = _grouped(connection, select(HOLD).where(HOLD.c.node_id.in_(of_chosen)))
     booked = _booked(connection, of_chosen, now_ms, pool_row.policy, window)
-    nodes = [
+    return [
         _node(row, atoms[row["id"]], holds[row["id"]], booked[row["id"]], pool_row, now_ms)
         for row in connection.execute(select(NODE).where(chosen)).mappings()
     ]
-    return Snapshot.of(pool_row.id, pool_row.version, nodes)
+
+
+def changed_nodes(connection: Connection, pool_row: PoolRow, version: int) -> list[str]:
+    """Return the nodes of which a plan could see a change since this version of the pool."""
+    wanted = select(NODE.c.id).where(NODE.c.pool_id == pool_row.id, NODE.c.changed_version > version)
+    return list(connection.execute(wanted).scalars())
+
+
+def silent_nodes(connection: Connection, pool_row: PoolRow, now_ms: int) -> dict[str, int]:
+    """Return the nodes that have been silent for longer than their pool allows, and since when."""
+    cutoff_ms = now_ms - pool_row.policy.unreachable_after_ms
+    late = or_(NODE.c.last_report_ms.is_(None), NODE.c.last_report_ms < cutoff_ms)
+    rows = connection.execute(select(NODE.c.id, NODE.c.last_report_ms).where(NODE.c.pool_id == pool_row.id, late))
+    since = ((row.id, silent_since(row.last_report_ms, pool_row, now_ms)) for row in rows)
+    return {node_id: since_ms for node_id, since_ms in since if since_ms is not None}
 
 
 def silent_since(last_report_ms: int | None, pool_row: PoolRow, now_ms: int) -> int | None:
@@ -138,17 +170,10 @@ def as_reservation(row: RowMapping, members: Iterable[Member] = ()) -> Reservati
         tenant_id=row["tenant_id"],
         pool_id=row["pool_id"],
         state=State(row["state"]),
-        shape=Shape(
-            row["kind"],
-            row["count"],
-            row["topology"],
-            row["model"],
-            row["memory_mib"],
-            tuple(sorted(loads(row["selector"]).items())),
-        ),
+        shape=as_shape(row["shape"]),
         size=row["size"],
-        topology_key=row["topology_key"],
-        topology_value=row["topology_value"],
+        grouping=as_grouping(row["grouping"]),
+        agreed=as_agreed(row["agreed"]),
         start_ms=row["start_ms"],
         duration_ms=row["duration_ms"],
         fixed_end_ms=row["fixed_end_ms"],
@@ -214,6 +239,7 @@ def _members(connection: Connection, reservation_id: str) -> list[Member]:
             mask=own[row["id"]],
             generation=row["generation"],
             bind=BindState(row["bind_state"]),
+            agreed=as_agreed(row["agreed"]),
             ordered_ms=row["ordered_ms"],
             blocked=any(mask & own[row["id"]] for other, mask in others[row["node_id"]] if other != row["id"]),
             reason=row["bind_reason"],
@@ -277,10 +303,23 @@ def _node(
     pool_row: PoolRow,
     now_ms: int,
 ) -> Node:
+    listed = [atom for atom in atom_rows if atom["listed"]]
     atoms = tuple(
-        Atom(atom["number"], atom["kind"], atom["device"], atom["model"], atom["memory_mib"], atom["island"])
-        for atom in atom_rows
+        Atom(
+            atom["number"],
+            atom["kind"],
+            atom["device"],
+            atom["model"],
+            atom["memory_mib"],
+            atom["island"],
+            atom["numa"],
+            atom["profile"],
+            atom["milli"],
+            atom["gpu"],
+        )
+        for atom in listed
     )
+    booked = _of_one_kind(atom_rows, booked)
     return Node(
         id=row["id"],
         name=row["name"],
@@ -289,9 +328,29 @@ def _node(
         intent=row["intent"],
         silent_since_ms=silent_since(row["last_report_ms"], pool_row, now_ms),
         leased=row["leased"],
-        held=_held(atom_rows, hold_rows),
+        held=_held(listed, hold_rows),
+        fault_ms=row["fault_ms"],
         booked=tuple(sorted(booked, key=lambda one: (one.start_ms, one.end_ms, one.mask, one.reservation_id))),
     )
+
+
+def _of_one_kind(atom_rows: list[RowMapping], booked: list[Booked]) -> list[Booked]:
+    """Let a booking of one kind of a GPU's atoms stand for all other kinds: it offers one at a time."""
+    kinds: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for atom in atom_rows:
+        kinds[atom["gpu"]][atom["kind"]] |= 1 << atom["number"]
+    mixed = [list(masks.values()) for masks in kinds.values() if len(masks) > 1]
+    if not mixed:
+        return booked
+    spread: list[Booked] = []
+    for one in booked:
+        mask = one.mask
+        for masks in mixed:
+            for own in masks:
+                if one.mask & own:
+                    mask |= sum(masks) & ~own
+        spread.append(replace(one, mask=mask))
+    return spread
 
 
 def _held(atom_rows: list[RowMapping], hold_rows: list[RowMapping]) -> dict[str, int]:
@@ -299,7 +358,8 @@ def _held(atom_rows: list[RowMapping], hold_rows: list[RowMapping]) -> dict[str,
     everything = lost = 0
     for atom in atom_rows:
         bit = 1 << atom["number"]
-        by_device[atom["device"]] |= bit
+        for device in {atom["device"], atom["gpu"]}:
+            by_device[device] |= bit  # what holds a GPU holds every part of it
         everything |= bit
         lost |= 0 if atom["seen"] else bit
     held = {"deviceLost": lost} if lost else {}

@@ -24,6 +24,7 @@ class Pool(SQLModel, table=True):
     name: str = Field(unique=True)
     policy: str  # only what differs from the defaults
     version: int = Field(default=0, sa_type=BigInteger)
+    freed_version: int = Field(default=0, sa_type=BigInteger)  # at which something changed that pending work waits for
     created_ms: int = Field(sa_type=BigInteger)
 
 
@@ -47,7 +48,10 @@ class Cluster(SQLModel, table=True):
 class Node(SQLModel, table=True):
     """A GPU host. Three independent facts: heard from, what the operator intends, leased."""
 
-    __table_args__ = (Index("ix_node_pool_id", "pool_id"),)
+    __table_args__ = (
+        Index("ix_node_pool_id_changed_version", "pool_id", "changed_version"),
+        Index("ix_node_pool_id_last_report_ms", "pool_id", "last_report_ms"),
+    )
     id: str = Field(primary_key=True)
     pool_id: str = Field(foreign_key="pool.id")
     name: str = Field(unique=True)
@@ -66,6 +70,11 @@ class Node(SQLModel, table=True):
     applied_rev: int = Field(default=0, sa_type=BigInteger)
     rev: int = Field(default=1, sa_type=BigInteger)  # of the desired state; never falls
     version: int = 0  # of its events
+    changed_version: int = Field(
+        default=0, sa_type=BigInteger
+    )  # of the pool, when a plan could last see a change of it
+    fault_ms: int = Field(default=0, sa_type=BigInteger)  # when its agent last raised a hold
+    slots: str = "{}"  # shares that a GPU is cut into, by its UUID, or by "" for all of the node
     last_report_ms: int | None = Field(default=None, sa_type=BigInteger)
     created_ms: int = Field(sa_type=BigInteger)
 
@@ -76,10 +85,15 @@ class Atom(SQLModel, table=True):
     node_id: str = Field(primary_key=True, foreign_key="node.id")
     number: int = Field(primary_key=True)
     kind: str
-    device: str  # UUID
+    device: str  # the UUID that its tenant is given: of the GPU, or of the MIG instance
+    gpu: str  # the UUID of the physical GPU
+    part: int = 0  # which share of the GPU a slot is
+    profile: str = ""  # of a MIG instance
+    milli: int = 1_000
     model: str
     memory_mib: int = Field(sa_type=BigInteger)  # as an agent says, and none is trusted to stay below 2**31
     island: int = Field(sa_type=BigInteger)
+    numa: int | None = Field(default=None, sa_type=BigInteger)
     seen: bool  # False where the device is lost: it keeps its number
     listed: bool = True  # False once its node no longer expects it: kept for what was booked on it
 
@@ -103,6 +117,7 @@ class Reservation(SQLModel, table=True):
     __table_args__ = (
         UniqueConstraint("tenant_id", "idempotency_key"),
         Index("ix_reservation_state_start_ms", "state", "start_ms"),
+        Index("ix_reservation_pool_id_wait_key_created_ms", "pool_id", "wait_key", "created_ms"),
         CheckConstraint("size >= 1", name="size"),
         CheckConstraint("duration_ms >= 1", name="duration"),
     )
@@ -112,18 +127,14 @@ class Reservation(SQLModel, table=True):
     name: str | None = None
     state: str
     end_reason: str | None = None
-    condition: str | None = None  # service.bodies.Condition while pending
+    condition: str | None = None  # service.bodies.Condition while pending, where it is of this reservation alone
+    wait_key: str | None = None  # while pending: with which others it waits for the same thing
     risks: str = "[]"  # at-risk reasons; empty when sound
     request: str  # what was asked, as the API shows it
-    kind: str
-    count: int
-    topology: str
-    model: str | None = None
-    memory_mib: int
-    selector: str
+    shape: str  # core.model.Shape
     size: int
-    topology_key: str | None = None
-    topology_value: str | None = None
+    grouping: str  # core.model.Grouping
+    agreed: str = "[]"  # labels on which the whole gang was booked
     start_ms: int = Field(sa_type=BigInteger)
     duration_ms: int = Field(sa_type=BigInteger)
     fixed_end_ms: int | None = Field(default=None, sa_type=BigInteger)
@@ -132,7 +143,6 @@ class Reservation(SQLModel, table=True):
     version: int = 0
     seed: int = Field(default=0, sa_type=BigInteger)
     check_due_ms: int | None = Field(default=None, sa_type=BigInteger)
-    retry_due_ms: int | None = Field(default=None, sa_type=BigInteger)
     repairing: bool = False
     binding_since_ms: int | None = Field(default=None, sa_type=BigInteger)
     activated_ms: int | None = Field(default=None, sa_type=BigInteger)
@@ -141,6 +151,14 @@ class Reservation(SQLModel, table=True):
     created_ms: int = Field(sa_type=BigInteger)
     idempotency_key: str | None = None
     body_hash: str  # of the request as it was sent
+
+
+class Wait(SQLModel, table=True):
+    """What pending reservations of one shape and window wait for: one refusal answers for all of them."""
+
+    pool_id: str = Field(primary_key=True, foreign_key="pool.id")
+    key: str = Field(primary_key=True)
+    condition: str  # service.bodies.Condition
 
 
 class Allocation(SQLModel, table=True):
@@ -155,6 +173,7 @@ class Allocation(SQLModel, table=True):
     node_id: str = Field(foreign_key="node.id")
     generation: int
     live: bool = True
+    agreed: str = "[]"  # labels that its node had, its segment's included
     bind_state: str
     bind_reason: str | None = None
     ordered_ms: int | None = Field(default=None, sa_type=BigInteger)
@@ -217,6 +236,7 @@ NODE = _table("node")
 ATOM = _table("atom")
 HOLD = _table("hold")
 RESERVATION = _table("reservation")
+WAIT = _table("wait")
 ALLOCATION = _table("allocation")
 BOOKING = _table("booking")
 EVENT = _table("event")

@@ -28,15 +28,15 @@ async def create(call: Call[Services, ReservationRequest, None]) -> ReservationV
     """Create a reservation, or answer the one that the same key and body made before."""
     request = _with_key(call.body, call.idempotency_key)
     services = call.services
-    admitted = await services.database.flow(reserve, services.clock.moment(), request)
+    admitted = await services.database.flow(reserve, services.clock.moment(), request, services.index)
     if not admitted.replayed:
-        await services.advance_all([admitted.reservation_id])
+        await services.advance_all([admitted.reservation_id] if admitted.is_due else [])
     return await services.database.read(look.reservation, admitted.reservation_id)
 
 
 async def preview(call: Call[Services, ReservationRequest, None]) -> PreviewView:
     """Answer what creating this reservation would do now."""
-    return await call.services.database.read(look.preview, call.services.clock.moment(), call.body)
+    return await call.services.database.read(look.preview, call.services.clock.moment(), call.body, call.services.index)
 
 
 async def listed(call: Call[Services, None, ReservationQuery]) -> Page:
@@ -65,7 +65,7 @@ async def shown(call: Call[Services, None, None]) -> ReservationView:
 async def cancelled(call: Call[Services, None, None]) -> ReservationView:
     """Cancel one reservation, all members or nothing."""
     services = call.services
-    await services.database.write(change.cancel, services.clock.moment(), call.path["id"])
+    await services.database.write(change.cancel, services.clock.moment(), call.path["id"], services.index)
     services.changed.beat()
     return await services.database.read(look.reservation, call.path["id"])
 
@@ -73,7 +73,7 @@ async def cancelled(call: Call[Services, None, None]) -> ReservationView:
 async def released(call: Call[Services, None, None]) -> ReservationView:
     """Release one reservation before its window ends, all members or nothing."""
     services = call.services
-    await services.database.write(change.release, services.clock.moment(), call.path["id"])
+    await services.database.write(change.release, services.clock.moment(), call.path["id"], services.index)
     services.changed.beat()
     return await services.database.read(look.reservation, call.path["id"])
 

@@ -6,7 +6,7 @@ for an hour does the right thing in its first pass. Ends are looked at before st
 
 from typing import Final
 
-from muster_coordinator.core.lifecycle.model import Activate, Check, End, Expire, Free, Order, Replace, Step
+from muster_coordinator.core.lifecycle.model import Activate, Check, End, Expire, Free, Order, Replace, Requeue, Step
 from muster_coordinator.core.model import BindState, EndReason, Member, Policy, Reservation, State
 
 _GONE: Final = frozenset({BindState.RELEASED, BindState.FENCED, BindState.LOST})
@@ -21,14 +21,14 @@ def next_step(
         reservation: With its live members. Late, early and repeated reports have changed nothing in it.
         now_ms: The coordinator's clock, milliseconds UTC.
         policy: Of its pool.
-        check_due_ms: When the soundness of the booking is looked at next; None where it need not be.
+        check_due_ms: When it is looked at next without news of it; None where it need not be.
         epoch_since_ms: When the coordinator that runs this pool began: before, nobody was there to hear a confirmation.
 
     Source: design, sections 2, 3 and 7. Checked by walking every reachable state in `tests/core/test_lifecycle.py`.
     """
     match reservation.state:
         case State.PENDING:
-            return _while_pending(reservation, now_ms)
+            return _while_pending(reservation, now_ms, check_due_ms)
         case State.PLACED:
             return _while_placed(reservation, now_ms, check_due_ms)
         case State.BINDING:
@@ -43,8 +43,20 @@ def next_step(
             return None
 
 
-def _while_pending(reservation: Reservation, now_ms: int) -> Step | None:
-    return Expire() if reservation.window_from(now_ms) is None else None
+def pending_until_ms(reservation: Reservation, now_ms: int) -> int | None:
+    """Return when a pending reservation is looked at by itself: its start passes, or it is too late for it; or None."""
+    instants = [reservation.start_ms]
+    if reservation.latest_start_ms is not None:
+        instants.append(max(reservation.latest_start_ms, reservation.start_ms) + 1)
+    if reservation.fixed_end_ms is not None:
+        instants.append(reservation.fixed_end_ms)
+    return min((instant for instant in instants if instant > now_ms), default=None)
+
+
+def _while_pending(reservation: Reservation, now_ms: int, check_due_ms: int | None) -> Step | None:
+    if reservation.window_from(now_ms) is None:
+        return Expire()
+    return Requeue() if check_due_ms is not None and now_ms >= check_due_ms else None
 
 
 def _while_placed(reservation: Reservation, now_ms: int, check_due_ms: int | None) -> Step | None:

@@ -43,6 +43,11 @@ class Expire:
 
 
 @dataclass(frozen=True, slots=True)
+class Requeue:
+    """The asked start has passed while it was pending: from now on it waits for the first moment that fits."""
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
     """Look whether the booking is still sound, and repair it where it is not; then start it if `starting`."""
 
@@ -80,7 +85,7 @@ class Free:
     """Every member has let go: the reservation has ended."""
 
 
-Step = Expire | Check | Order | Replace | Activate | End | Free
+Step = Expire | Requeue | Check | Order | Replace | Activate | End | Free
 
 
 class IllegalMoveError(Exception):

@@ -28,7 +28,7 @@ def refusal(snapshot: Snapshot, request: Request, fitting: Fitting) -> Refusal:
     those of the groups that come closest to a gang are looked at.
     """
     standing, grouping = fitting.standing, request.grouping
-    counts = Counter(standing.closed)
+    counts: Counter[ReasonCode] = Counter(standing.closed)
     counts["tooFewPeers"] = sum(fitting.counts.values())
     # Nodes are alike: those in the same state are asked together.
     unfit = map(gt, standing.is_open, map(bool, fitting.picked))

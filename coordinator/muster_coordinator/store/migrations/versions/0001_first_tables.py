@@ -40,6 +40,9 @@ def _guard_postgresql() -> None:
         DECLARE
             atoms int4multirange := '{}';
         BEGIN
+            IF mask = 255 THEN -- a node of eight GPUs, whole: most bookings
+                RETURN '{[0,8)}';
+            END IF;
             FOR bit IN 0..62 LOOP
                 IF (mask >> bit) & 1 = 1 THEN
                     atoms := atoms + int4multirange(int4range(bit, bit + 1));
@@ -87,6 +90,7 @@ def upgrade() -> None:
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("policy", sa.String(), nullable=False),
         sa.Column("version", sa.BigInteger(), nullable=False),
+        sa.Column("freed_version", sa.BigInteger(), nullable=False),
         sa.Column("created_ms", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_pool")),
         sa.UniqueConstraint("name", name=op.f("uq_pool_name")),
@@ -121,6 +125,9 @@ def upgrade() -> None:
         sa.Column("applied_rev", sa.BigInteger(), nullable=False),
         sa.Column("rev", sa.BigInteger(), nullable=False),
         sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("changed_version", sa.BigInteger(), nullable=False),
+        sa.Column("fault_ms", sa.BigInteger(), nullable=False),
+        sa.Column("slots", sa.String(), nullable=False),
         sa.Column("last_report_ms", sa.BigInteger(), nullable=True),
         sa.Column("created_ms", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["pool_id"], ["pool.id"], name=op.f("fk_node_pool_id")),
@@ -129,7 +136,8 @@ def upgrade() -> None:
         sa.UniqueConstraint("name", name=op.f("uq_node_name")),
         sa.UniqueConstraint("token_hash", name=op.f("uq_node_token_hash")),
     )
-    op.create_index("ix_node_pool_id", "node", ["pool_id"], unique=False)
+    op.create_index("ix_node_pool_id_changed_version", "node", ["pool_id", "changed_version"], unique=False)
+    op.create_index("ix_node_pool_id_last_report_ms", "node", ["pool_id", "last_report_ms"], unique=False)
     op.create_table(
         "reservation",
         sa.Column("id", sa.String(), nullable=False),
@@ -139,17 +147,13 @@ def upgrade() -> None:
         sa.Column("state", sa.String(), nullable=False),
         sa.Column("end_reason", sa.String(), nullable=True),
         sa.Column("condition", sa.String(), nullable=True),
+        sa.Column("wait_key", sa.String(), nullable=True),
         sa.Column("risks", sa.String(), nullable=False),
         sa.Column("request", sa.String(), nullable=False),
-        sa.Column("kind", sa.String(), nullable=False),
-        sa.Column("count", sa.Integer(), nullable=False),
-        sa.Column("topology", sa.String(), nullable=False),
-        sa.Column("model", sa.String(), nullable=True),
-        sa.Column("memory_mib", sa.Integer(), nullable=False),
-        sa.Column("selector", sa.String(), nullable=False),
+        sa.Column("shape", sa.String(), nullable=False),
         sa.Column("size", sa.Integer(), nullable=False),
-        sa.Column("topology_key", sa.String(), nullable=True),
-        sa.Column("topology_value", sa.String(), nullable=True),
+        sa.Column("grouping", sa.String(), nullable=False),
+        sa.Column("agreed", sa.String(), nullable=False),
         sa.Column("start_ms", sa.BigInteger(), nullable=False),
         sa.Column("duration_ms", sa.BigInteger(), nullable=False),
         sa.Column("fixed_end_ms", sa.BigInteger(), nullable=True),
@@ -158,7 +162,6 @@ def upgrade() -> None:
         sa.Column("version", sa.Integer(), nullable=False),
         sa.Column("seed", sa.BigInteger(), nullable=False),
         sa.Column("check_due_ms", sa.BigInteger(), nullable=True),
-        sa.Column("retry_due_ms", sa.BigInteger(), nullable=True),
         sa.Column("repairing", sa.Boolean(), nullable=False),
         sa.Column("binding_since_ms", sa.BigInteger(), nullable=True),
         sa.Column("activated_ms", sa.BigInteger(), nullable=True),
@@ -173,7 +176,18 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("id", name=op.f("pk_reservation")),
         sa.UniqueConstraint("tenant_id", "idempotency_key", name=op.f("uq_reservation_tenant_id_idempotency_key")),
     )
+    op.create_index(
+        "ix_reservation_pool_id_wait_key_created_ms", "reservation", ["pool_id", "wait_key", "created_ms"], unique=False
+    )
     op.create_index("ix_reservation_state_start_ms", "reservation", ["state", "start_ms"], unique=False)
+    op.create_table(
+        "wait",
+        sa.Column("pool_id", sa.String(), nullable=False),
+        sa.Column("key", sa.String(), nullable=False),
+        sa.Column("condition", sa.String(), nullable=False),
+        sa.ForeignKeyConstraint(["pool_id"], ["pool.id"], name=op.f("fk_wait_pool_id")),
+        sa.PrimaryKeyConstraint("pool_id", "key", name=op.f("pk_wait")),
+    )
     op.create_table(
         "allocation",
         sa.Column("id", sa.String(), nullable=False),
@@ -181,6 +195,7 @@ def upgrade() -> None:
         sa.Column("node_id", sa.String(), nullable=False),
         sa.Column("generation", sa.Integer(), nullable=False),
         sa.Column("live", sa.Boolean(), nullable=False),
+        sa.Column("agreed", sa.String(), nullable=False),
         sa.Column("bind_state", sa.String(), nullable=False),
         sa.Column("bind_reason", sa.String(), nullable=True),
         sa.Column("ordered_ms", sa.BigInteger(), nullable=True),
@@ -202,9 +217,14 @@ def upgrade() -> None:
         sa.Column("number", sa.Integer(), nullable=False),
         sa.Column("kind", sa.String(), nullable=False),
         sa.Column("device", sa.String(), nullable=False),
+        sa.Column("gpu", sa.String(), nullable=False),
+        sa.Column("part", sa.Integer(), nullable=False),
+        sa.Column("profile", sa.String(), nullable=False),
+        sa.Column("milli", sa.Integer(), nullable=False),
         sa.Column("model", sa.String(), nullable=False),
         sa.Column("memory_mib", sa.BigInteger(), nullable=False),
         sa.Column("island", sa.BigInteger(), nullable=False),
+        sa.Column("numa", sa.BigInteger(), nullable=True),
         sa.Column("seen", sa.Boolean(), nullable=False),
         sa.Column("listed", sa.Boolean(), nullable=False),
         sa.ForeignKeyConstraint(["node_id"], ["node.id"], name=op.f("fk_atom_node_id")),
@@ -255,9 +275,12 @@ def downgrade() -> None:
     op.drop_index("ix_allocation_reservation_id", table_name="allocation")
     op.drop_index("ix_allocation_node_id_bind_state", table_name="allocation")
     op.drop_table("allocation")
+    op.drop_table("wait")
     op.drop_index("ix_reservation_state_start_ms", table_name="reservation")
+    op.drop_index("ix_reservation_pool_id_wait_key_created_ms", table_name="reservation")
     op.drop_table("reservation")
-    op.drop_index("ix_node_pool_id", table_name="node")
+    op.drop_index("ix_node_pool_id_last_report_ms", table_name="node")
+    op.drop_index("ix_node_pool_id_changed_version", table_name="node")
     op.drop_table("node")
     op.drop_table("lease")
     op.drop_table("pool")

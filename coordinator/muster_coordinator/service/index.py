@@ -1,0 +1,112 @@
+"""The pools in memory, each at one version, caught up from what has changed since. SQL stays the truth."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from heapq import heapify, heappop, heappush
+from threading import Lock
+
+from sqlalchemy import Connection
+
+from muster_coordinator.clock import Moment
+from muster_coordinator.core.model import Node
+from muster_coordinator.core.snapshot import FOREVER_MS, Snapshot
+from muster_coordinator.store import read
+from muster_coordinator.store.read import NOBODY, PoolRow
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    snapshot: Snapshot
+    ends: list[tuple[int, str]]  # a heap: when the first booking of a node ends, as far as is known
+    overruns: dict[str, int]  # nodes whose atoms somebody has not let go of yet, and when that becomes too long
+    silent: dict[str, int]  # nodes, and since when
+
+
+class PoolIndex:
+    """What this process knows of every pool. Threads may share it: what it hands out never changes.
+
+    A plan on it is made without a lock; the commit looks again at every node that has changed since.
+
+    Source: design, section 16.
+    """
+
+    def __init__(self) -> None:
+        """Know nothing yet: the first look at a pool reads all of it."""
+        self._known: dict[str, _Known] = {}
+        self._lock = Lock()  # never held while something is read
+
+    def snapshot(self, connection: Connection, pool_row: PoolRow, at: Moment) -> Snapshot:
+        """Return a pool as the planner sees it now.
+
+        Args:
+            connection: In a transaction that has changed nothing of this pool.
+            pool_row: As it was read in this transaction.
+            at: Now.
+
+        Cost: in nodes that have changed since the last look, but for the first.
+        """
+        known = self._known.get(pool_row.id)
+        # A lower version than the known one: the database was restored from an older copy.
+        if known is None or known.snapshot.version > pool_row.version:
+            known = None
+            changed: list[Node] = read.nodes(connection, pool_row, at.ms)
+        else:
+            late = {node_id for node_id, until_ms in known.overruns.items() if until_ms <= at.ms}
+            moved = late.union(read.changed_nodes(connection, pool_row, known.snapshot.version))
+            changed = read.nodes(connection, pool_row, at.ms, moved) if moved else []
+        silent = read.silent_nodes(connection, pool_row, at.ms)
+        with self._lock:
+            answer = _caught_up(known, pool_row, changed, silent, at.ms)
+            latest = self._known.get(pool_row.id)
+            if latest is known or latest is None or latest.snapshot.version <= pool_row.version or known is None:
+                self._known[pool_row.id] = answer
+        return answer.snapshot
+
+
+def _caught_up(
+    known: _Known | None, pool_row: PoolRow, changed: Collection[Node], silent: dict[str, int], now_ms: int
+) -> _Known:
+    if known is None:
+        snapshot = Snapshot.of(pool_row.id, pool_row.version, changed)
+        ends = [(_first_end_ms(node), node.id) for node in changed if node.booked]
+        heapify(ends)
+        return _Known(snapshot, ends, _overruns(changed), silent)
+    is_quiet = not changed and silent == known.silent and not (known.ends and known.ends[0][0] <= now_ms)
+    if is_quiet and known.snapshot.version == pool_row.version:
+        return known
+    nodes = {node.id: node for node in changed}
+    for node_id in known.silent.keys() ^ silent.keys() | {
+        one for one in silent if known.silent.get(one) != silent[one]
+    }:
+        node = nodes.get(node_id) or _node(known.snapshot, node_id)
+        if node is not None:
+            nodes[node_id] = replace(node, silent_since_ms=silent.get(node_id))
+    ends = known.ends[:]
+    for node in changed:
+        if node.booked:
+            heappush(ends, (_first_end_ms(node), node.id))
+    while ends and ends[0][0] <= now_ms:
+        _, node_id = heappop(ends)
+        node = nodes.get(node_id) or _node(known.snapshot, node_id)
+        if node is None or not node.booked or _first_end_ms(node) > now_ms:
+            continue
+        nodes[node_id] = left = replace(node, booked=tuple(one for one in node.booked if one.end_ms > now_ms))
+        if left.booked:
+            heappush(ends, (_first_end_ms(left), node_id))
+    overruns = {**{id_: ms for id_, ms in known.overruns.items() if id_ not in nodes}, **_overruns(nodes.values())}
+    return _Known(known.snapshot.with_nodes(pool_row.version, nodes.values(), now_ms), ends, overruns, silent)
+
+
+def _node(snapshot: Snapshot, node_id: str) -> Node | None:
+    view = snapshot.views.get(node_id)
+    return None if view is None else view.node
+
+
+def _first_end_ms(node: Node) -> int:
+    return min(one.end_ms for one in node.booked)
+
+
+def _overruns(nodes: Iterable[Node]) -> dict[str, int]:
+    """Return the nodes with an overrun that is not yet too long, and when it will be."""
+    untils = {node.id: [one.end_ms for one in node.booked if one.reservation_id == NOBODY] for node in nodes}
+    return {id_: min(ends) for id_, ends in untils.items() if ends and min(ends) < FOREVER_MS}
