@@ -84,13 +84,13 @@ class Sentry:
         return has_timer and is_whole and not record.shared
 
     def disarm(self, allocation_id: str) -> None:
-        """Take the plan back, then stop what would look at it."""
-        with suppress(BindError):  # a plan that stays is followed only where the agent is dead
-            artefact.remove(self._path(allocation_id))
+        """Stop what would look at the plan, then take the plan back: a plan that is left is what a sweep finds."""
         self._timers.pop(allocation_id, None)
         if self._systemd_dir.is_dir():
             with suppress(BindError, OSError):
                 self._stop(self._active(allocation_id))
+        with suppress(BindError):  # a plan that stays is followed only where the agent is dead
+            artefact.remove(self._path(allocation_id))
 
     def beat(self) -> None:
         """Say that the agent does its work: the guard leaves ends to it."""

@@ -70,6 +70,7 @@ class Hands:
         self._sentry = sentry
         self._resetting = resetting
         self._aside = aside
+        self._logged = ("", "")  # the last trouble, which may come again each second until a grace is over
         self._armed = False  # what the sentry said in the act that is under way
 
     async def perform(self, act: Act) -> Outcome:
@@ -80,10 +81,12 @@ class Hands:
             await self._do(act)
         except (BindError, OSError) as error:
             trouble = str(error)
-        if trouble:
-            _log.warning("act failed", act=type(act).__name__, trouble=trouble, **_subject(act))
-        elif not isinstance(act, _QUIET):
-            _log.info("act", act=type(act).__name__, **_subject(act))
+        subject = _subject(act)
+        if trouble and (act_trouble := (str(subject), trouble)) != self._logged:
+            self._logged = act_trouble
+            _log.warning("act failed", act=type(act).__name__, trouble=trouble, **subject)
+        elif not trouble and not isinstance(act, _QUIET):
+            _log.info("act", act=type(act).__name__, **subject)
         return Outcome(self._clock.boot_ms(), trouble, guard_armed=self._armed)
 
     def beat(self) -> None:
