@@ -13,12 +13,14 @@ from muster_agent.core.inventory import InventoryFold
 from muster_agent.core.readings import GpuEvent, HostReading, KernelLogReading, MigReading, NodeReading
 from muster_agent.core.records import Evict, Instance, Reset, Save
 from muster_agent.drivers.bind import BindError
+from muster_agent.drivers.commands import run
 from muster_agent.drivers.fake import fake_host
 from muster_agent.journal import Journal
 from muster_agent.loop.hands import Hands
 from muster_agent.loop.resetting import BACK_MS_MAX, Quietened, Resetting
 from muster_shared.wire import Hold
 from tests.agent.test_journal import RECORD
+from tests.support.programs import script
 from tests.support.virtual_clock import VirtualClock
 
 CLUSTER = "0c2f1a3b-0000-4000-8000-000000000001"
@@ -148,6 +150,25 @@ def test_a_hold_that_waits_for_a_reset_ends_with_the_first_good_reading_after_ou
     assert held.after_reading(WELL, 0, "boot-1", 2_000, OK).holds
     assert held.after_reset(UUIDS[1:]).after_reading(WELL, 0, "boot-1", 3_000, OK).holds
     assert not held.after_reset(UUIDS[:1]).after_reading(WELL, 0, "boot-1", 4_000, OK).holds
+
+
+@pytest.mark.parametrize("mode", ["Enabled", "Disabled"])
+@pytest.mark.parametrize("status", [0, 15])
+def test_the_helper_leaves_persistence_mode_as_it_was_also_where_the_reset_fails(
+    tmp_path: Path, mode: str, status: int
+) -> None:
+    script(
+        tmp_path / "nvidia-smi",
+        f'echo "$1" >> {tmp_path}/log\ncase $1 in --query*) echo {mode};; --gpu-reset) exit {status};; esac\n',
+    )
+    helper = Path(__file__).parents[2] / "systemd" / "muster-reset"
+
+    ended = run([str(helper), "GPU-1"], 20_000, {"PATH": f"{tmp_path}:/usr/bin:/bin"})
+
+    asked, *done = (tmp_path / "log").read_text().splitlines()
+    assert (asked, ended.status) == ("--query-gpu=persistence_mode", status)
+    kept_off = ["--persistence-mode=0", "--gpu-reset", "--persistence-mode=1"]
+    assert done == (kept_off if mode == "Enabled" else ["--gpu-reset"])
 
 
 def test_binding_asks_for_instances_where_a_gpu_is_split_and_for_whom_nvml_saw() -> None:

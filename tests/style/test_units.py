@@ -12,13 +12,17 @@ EXPOSURE_MAX = 40  # tenths: 4.0 of 10, where a unit without any protection has 
 
 with_systemd = pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")
 each_unit = pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+each_service = pytest.mark.parametrize(
+    "unit", [unit for unit in UNITS if "@" not in unit.name], ids=lambda unit: unit.name
+)
+each_helper = pytest.mark.parametrize("unit", [unit for unit in UNITS if "@" in unit.name], ids=lambda unit: unit.name)
 
 
 def verified(text: str, folder: Path) -> str:
     """Return what systemd finds wrong with a unit; empty when it understands every line."""
-    unit = folder / "muster-trial.service"
+    unit = folder / ("muster-trial@.service" if "%i" in text else "muster-trial.service")
     # The program need not be installed where the tests run; everything else is verified as it is.
-    unit.write_text(re.sub(r"(?m)^ExecStart=/usr/bin/muster-\S+", "ExecStart=/bin/true", text))
+    unit.write_text(re.sub(r"(?m)^ExecStart=/usr/(?:bin|lib/muster-agent)/muster-\S+", "ExecStart=/bin/true", text))
     done = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False, timeout=60
     )
@@ -62,13 +66,23 @@ def test_a_unit_is_exposed_to_little(unit: Path) -> None:
     assert done.returncode == 0, done.stdout[-400:] + done.stderr
 
 
-@each_unit
+@each_service
 def test_a_unit_is_watched_and_comes_back(unit: Path) -> None:
     settings = dict(re.findall(r"(?m)^(\w+)=(.*)$", unit.read_text()))
 
     assert settings["Type"] == "notify"
     assert int(settings["WatchdogSec"]) > 0
     assert (settings["Restart"], settings["StartLimitIntervalSec"]) == ("always", "0")
+
+
+@each_helper
+def test_a_helper_does_one_thing_ends_in_time_and_may_be_started_as_often_as_needed(unit: Path) -> None:
+    settings = dict(re.findall(r"(?m)^(\w+)=(.*)$", unit.read_text()))
+
+    assert settings["Type"] == "oneshot"
+    assert int(settings["TimeoutStartSec"]) < 60
+    assert settings["StartLimitIntervalSec"] == "0"
+    assert "[Install]" not in unit.read_text(), "it is started for one device or assignment, and never at boot"
 
 
 @each_unit
