@@ -18,7 +18,7 @@ FOUR = asked(4).shape
 
 def reason(node: Node, shape: Shape = FOUR, keys: tuple[str, ...] = (KEY,)) -> ReasonCode | None:
     found = first_reason(NodeView(node), shape, keys)
-    return found and found.code
+    return None if found is None else found.code
 
 
 @pytest.mark.parametrize(

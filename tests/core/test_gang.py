@@ -90,7 +90,7 @@ def test_members_stand_in_the_order_of_their_names_read_as_people_do() -> None:
 
 
 def test_equal_ranks_go_by_points_then_by_name() -> None:
-    groups = {("c",): gang(fits(5, 5)), ("b",): gang(fits(5, 5)), ("a",): gang(fits(5, 4))}
+    groups: dict[tuple[str, ...], Gang] = {("c",): gang(fits(5, 5)), ("b",): gang(fits(5, 5)), ("a",): gang(fits(5, 4))}
 
     assert [candidate.domain for candidate in rank_gangs(groups, DEFAULTS)] == [("b",), ("c",), ("a",)]
 

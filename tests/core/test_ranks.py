@@ -64,7 +64,7 @@ def gangs(nodes: list[Node], request: Request, policy: Policy, keys: tuple[str, 
     for values, parts in able.items():
         if size_max({values: parts}, request) < request.size:
             continue
-        sizes = {(segment,): len(of) for segment, of in parts.items()}
+        sizes: dict[Group, int] = {(segment,): len(of) for segment, of in parts.items()}
         shares = shared_out(sizes, request.size, request.grouping.segment_size or request.size)
         broken, spareless = 0, 0
         members: list[tuple[str, Offered]] = []

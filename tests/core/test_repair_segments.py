@@ -87,7 +87,7 @@ def test_no_repair_moves_more_members_than_its_segments_need(
     spare = Counter(
         (node.labels[KEY], node.labels[RACK]) for node in able if node.id not in {one.node_id for one in kept}
     )
-    missing = Counter(tuple(value for _, value in one.agreed) for one in gang.members if one not in kept)
+    missing = Counter((one.agreed[0][1], one.agreed[1][1]) for one in gang.members if one not in kept)
     whole = size_max(domains(able, request, (KEY,)), request) >= gang.size
 
     answer = plan_repair(gang, bad, scene, gang.window, Policy(), seed=0)
@@ -109,17 +109,19 @@ def test_a_repaired_gang_is_whole_and_in_whole_segments(
     scene_of: tuple[Snapshot, Reservation, frozenset[str]],
 ) -> None:
     scene, gang, bad = scene_of
-    able = {node.id: node for node in without_gang(scene, gang) if can_give(node, gang.request(gang.window))}
+    able = {node.id for node in without_gang(scene, gang) if can_give(node, gang.request(gang.window))}
 
     answer = plan_repair(gang, bad, scene, gang.window, Policy(), seed=0)
 
     if isinstance(answer, Repaired):
-        members = [*answer.kept, *answer.added]
-        assert len({one.node_id for one in members}) == len(members) == gang.size
-        assert not bad & {one.node_id for one in members}
-        assert all(one.mask == 0b1111 for one in members)
-        for one in members:
-            node = able.get(one.node_id) or scene.views[one.node_id].node
-            assert one.agreed == ((KEY, node.labels[KEY]), (RACK, node.labels[RACK]))
-        assert {one.agreed[0] for one in members} == set(answer.agreed)
-        assert all(count % 2 == 0 for count in Counter(one.agreed for one in members).values())
+        members = [(one.node_id, one.mask, one.agreed) for one in answer.kept]
+        members += [(one.node_id, one.mask, one.agreed) for one in answer.added]
+        assert len({node_id for node_id, _, _ in members}) == len(members) == gang.size
+        assert not bad & {node_id for node_id, _, _ in members}
+        for node_id, mask, agreed in members:
+            labels = scene.views[node_id].node.labels
+            assert mask == 0b1111
+            assert agreed == ((KEY, labels[KEY]), (RACK, labels[RACK]))
+        assert {agreed[0] for _, _, agreed in members} == set(answer.agreed)
+        assert {one.node_id for one in answer.added} <= able
+        assert all(count % 2 == 0 for count in Counter(agreed for _, _, agreed in members).values())

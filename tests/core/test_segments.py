@@ -122,7 +122,7 @@ def test_a_gang_is_shared_out_to_as_few_groups_as_can_hold_it(
 def test_the_largest_group_is_filled_first_and_the_rest_goes_where_it_is_tightest(
     counts: dict[str, int], size: int, segment_size: int, shares: dict[str, int]
 ) -> None:
-    given_counts = {(name,): count for name, count in counts.items()}
+    given_counts: dict[tuple[str, ...], int] = {(name,): count for name, count in counts.items()}
 
     assert shared_out(given_counts, size, segment_size) == {(name,): count for name, count in shares.items()}
 
