@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from muster_agent.core.readings import GpuEvent
-from muster_agent.drivers.fake import FakeGpus, append_event, fake_host, write_state
+from muster_agent.drivers.fake import FakeGpus, append_event, fake_host, with_mig, write_state
 from tests.support.virtual_clock import VirtualClock, settle
 
 CLUSTER = "9277d399-0674-a4a9-b64e-d85bb19ce2b0"
@@ -72,3 +72,20 @@ def test_one_name_is_one_host() -> None:
     assert not {gpu.uuid for gpu in one.gpus} & {gpu.uuid for gpu in two.gpus}
     assert len({gpu.pci for gpu in two.gpus}) == 16
     assert [gpu.numa for gpu in one.gpus] == [0] * 4 + [1] * 4
+
+
+async def test_a_scripted_gpu_can_be_split_into_mig_instances(tmp_path: Path, clock: VirtualClock) -> None:
+    host = with_mig(fake_host("one"), 2, 3, 2, 1)
+    write_state(tmp_path / "gpus.json", host)
+    split = (await fakes(tmp_path, clock).read()).gpus[2]
+
+    assert [(one.profile, one.slices, one.memory_mib) for one in split.mig] == [
+        ("3g.30gb", 3, 30_584),
+        ("2g.20gb", 2, 20_389),
+        ("1g.10gb", 1, 10_194),
+    ]
+    assert (split.mig_mode, split.mig_slices_max, len({one.uuid for one in split.mig})) == (True, 7, 3)
+
+
+async def test_nothing_holds_a_scripted_gpu(tmp_path: Path, clock: VirtualClock) -> None:
+    assert await fakes(tmp_path, clock).let_go()

@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from muster_agent.drivers.daemons import Daemons
 from muster_agent.drivers.host import read_host
-from muster_agent.drivers.pci import gpus_of_the_driver
+from muster_agent.drivers.pci import gpus_of_the_driver, has_nvswitch
 
 
 def test_the_host_is_named_by_its_files(tmp_path: Path) -> None:
@@ -38,3 +39,36 @@ def test_gpus_on_the_bus_are_those_that_the_nvidia_driver_owns(tmp_path: Path) -
 
     assert gpus_of_the_driver(tmp_path) == ("0000:0a:00", "0000:0b:00")
     assert gpus_of_the_driver(tmp_path / "none") == ()
+
+
+def test_a_host_needs_the_services_that_its_hardware_and_its_files_ask_for(tmp_path: Path) -> None:
+    """Case A04: a fabric manager where NVSwitches are, an IMEX daemon where hosts of its domain are named."""
+    devices, proc, nodes = tmp_path / "devices", tmp_path / "proc", tmp_path / "nodes_config.cfg"
+
+    def daemons() -> Daemons:
+        return Daemons(devices, nodes, proc)
+
+    def running(pid: str, name: str) -> None:
+        (proc / pid).mkdir(parents=True, exist_ok=True)
+        (proc / pid / "comm").write_text(name + "\n")
+
+    running("1", "systemd")
+    nodes.write_text("# none yet\n\n")
+    assert daemons().down() == ()
+
+    switch = devices / "0000:0d:00.0"
+    switch.mkdir(parents=True)
+    (switch / "class").write_text("0x068000\n")
+    (switch / "vendor").write_text("0x10de\n")
+    nodes.write_text("10.0.0.1\n10.0.0.2\n")
+    assert has_nvswitch(devices)
+    known = daemons()
+    assert known.down() == ("fabricManager", "imex")
+
+    running("700", "nv-fabricmanage")
+    running("701", "nvidia-imex")
+    assert known.down() == ()
+    running("700", "another")
+    assert known.down() == ("fabricManager",)
+    running("900", "nv-fabricmanage")
+    assert known.down() == ()

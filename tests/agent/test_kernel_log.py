@@ -123,6 +123,40 @@ def test_the_driver_says_once_which_uuid_sits_where() -> None:
     assert [event.uuid for event in events] == ["GPU-9e4f5285-5e0e-8d5d-ff5a-6e753cade25f", None]
 
 
+@pytest.mark.parametrize(
+    ("line", "code", "fatal"),
+    [
+        ("nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Fatal, Link 30 LTSSM Fault Up", 20_034, True),
+        ("nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 12028, Non-fatal, Link 32 egress error (First)", 12_028, False),
+    ],
+)
+def test_a_fault_of_an_nvswitch_is_read_as_one(line: str, code: int, fatal: object) -> None:
+    [event] = told(line, "nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 20034, Severity 1 Engine instance 30")
+
+    assert (event.kind, event.code, event.fatal, event.pci, event.uuid) == ("sxid", code, fatal, "0000:c1:00", None)
+
+
+def test_an_nvlink_5_fault_is_told_by_unit_link_and_sub_code() -> None:
+    """The sub-code is in bits 20 to 25 of the first word."""
+    lines = [
+        "NVRM: Xid (PCI:0000:0a:00): 145, RLW_REMAP Nonfatal XC0 i0 Link 07 (0x00400006 0x00000005 0x0)",
+        "NVRM: Xid (PCI:0000:0a:00): 149, NETIR Fatal XC1 i0 Link -1 (0x03f00000 0x00000001 0x0)",
+    ]
+
+    assert [event.detail for event in told(*lines)] == [
+        "RLW_REMAP nonfatal, link 07, sub-code 4, status 0x00000005",
+        "NETIR fatal, no link, sub-code 63, status 0x00000001",
+    ]
+
+
+def test_equal_faults_of_one_burst_are_one_with_its_count_and_latest_number() -> None:
+    """Case A32. What is remembered is the highest number, so they come in that order."""
+    burst = [record(f"NVRM: Xid (PCI:0000:0a:00): {code}, x", seq=seq) for seq, code in enumerate((95, 45, 95, 31, 95))]
+    _, events = KernelLog().after_all(burst, NOW_MS, live=True)
+
+    assert [(event.code, event.count, event.seq) for event in events] == [(45, 1, 1), (31, 1, 3), (95, 3, 4)]
+
+
 def test_user_space_cannot_forge_a_fault() -> None:
     text = "NVRM: Xid (PCI:0000:0a:00): 79, x"
     forged = [

@@ -47,6 +47,23 @@ class Quiet:
     async def close(self) -> None: ...
 
 
+class Eventful(Quiet):
+    """A host on which things happen when the test says so."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.happens: asyncio.Queue[GpuEvent] = asyncio.Queue()
+        self.read_ms: list[int] = []
+
+    async def read(self) -> NodeReading:
+        self.read_ms.append(self.clock.boot_ms())
+        return await super().read()
+
+    async def events(self) -> AsyncIterator[GpuEvent]:
+        while True:
+            yield await self.happens.get()
+
+
 @dataclass
 class InProcess:
     """A coordinator that holds the poll for `poll_ms` and writes its answer only then."""
@@ -126,12 +143,14 @@ async def coordinator(clock: VirtualClock) -> InProcess:
 
 
 @asynccontextmanager
-async def running(coordinator: InProcess, folder: Path, fence: Fence | None = None) -> AsyncIterator[Stage]:
+async def running(
+    coordinator: InProcess, folder: Path, fence: Fence | None = None, gpus: Quiet | None = None
+) -> AsyncIterator[Stage]:
     clock, journal = coordinator.clock, Journal.open(folder / "state")
     senses = Senses(HOST, journal, clock)
     agent = Agent(
         machine.awake(HOST.boot_id, {}, fence or Fence("cluster_1", "node_1")),
-        gpus=Quiet(),
+        gpus=gpus or Quiet(),
         kernel_log=Quiet(),
         senses=senses,
         hands=Hands(journal, [EnvFile(folder / "run")], clock, aside=inline),
@@ -242,3 +261,26 @@ async def test_f07_reports_back_off_while_the_coordinator_is_down_and_the_grant_
         coordinator.down = False
         await stage.clock.advance(60_000)
         assert len(coordinator.reports) > heard
+
+
+async def test_a54_what_changed_is_read_anew_at_once_and_a_storm_of_changes_is_no_storm_of_readings(
+    coordinator: InProcess, clock: VirtualClock, tmp_path: Path
+) -> None:
+    gpus = Eventful(clock)
+    changed = GpuEvent("nvml", 0, "GPU-0001", None, 0, text="MIG configuration", kind="changed")
+    async with running(coordinator, tmp_path, gpus=gpus):
+        await clock.advance(3_000)
+        gpus.happens.put_nowait(changed)
+        await clock.advance(10)
+        assert gpus.read_ms[-1] == clock.boot_ms() - 10
+
+        before = len(gpus.read_ms)
+        for _ in range(100):
+            gpus.happens.put_nowait(changed)
+            await clock.advance(30)
+        assert len(gpus.read_ms) - before <= 3
+
+        gpus.happens.put_nowait(GpuEvent("nvml", 31, "GPU-0001", None, 0))  # a program's fault changes nothing
+        before = len(gpus.read_ms)
+        await clock.advance(15_000)
+        assert 3 <= len(gpus.read_ms) - before <= 4

@@ -119,15 +119,20 @@ def gpu_signs(gpu: GpuReading) -> Iterator[Sign]:
 def fault_signs(tallies: Iterable[Tally], boot_id: str) -> Iterator[Sign]:
     """Yield what struck in this boot, whether or not it holds anything; MIG instances are counted with their GPU."""
     counts: dict[tuple[str, str, int], int] = {}
+    fatal: set[tuple[str, int]] = set()
     for tally in tallies:
         if tally.boot_id == boot_id:
             key = (tally.kind, tally.place, tally.code)
             counts[key] = counts.get(key, 0) + tally.count
+            if tally.fatal:
+                fatal.add((tally.place, tally.code))
     for (kind, place, code), number in sorted(counts.items()):
         count = at_least(number)
         times = "once" if number == 1 else f"at least {count} times"
         if kind == "sxid":
-            yield Sign(2, "sxid", f"NVSwitch {place}: SXid {code}, {times} in this boot", code=code, count=count)
+            severity = "fatal" if (place, code) in fatal else "not fatal"
+            message = f"NVSwitch {place}: SXid {code}, {severity}, {times} in this boot"
+            yield Sign(1 if severity == "fatal" else 2, "sxid", message, code=code, count=count)
         else:
             device = place if place.startswith("GPU-") else None
             where = "" if device else f" (GPU at {place})"

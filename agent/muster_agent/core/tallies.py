@@ -25,6 +25,7 @@ class Tally:
     nvml: int = 0
     kernel_log: int = 0
     kind: Literal["xid", "sxid"] = "xid"
+    fatal: bool = False  # at least one was said to be
 
     @property
     def count(self) -> int:
@@ -33,7 +34,7 @@ class Tally:
 
     def plus(self, event: GpuEvent) -> "Tally":
         """Count an event in, as often as it struck; outside the burst's time it begins another burst."""
-        tally = replace(self, latest_boot_ms=event.boot_ms)
+        tally = replace(self, latest_boot_ms=event.boot_ms, fatal=self.fatal or event.fatal is True)
         if abs(event.boot_ms - self.first_boot_ms) > MERGE_MS:
             tally = replace(tally, first_boot_ms=event.boot_ms, earlier=self.count, nvml=0, kernel_log=0)
         if event.source == "nvml":

@@ -14,11 +14,12 @@ from typing import Final
 from pydantic import TypeAdapter
 
 from muster_agent.clock import Clock
-from muster_agent.core.readings import GpuEvent, GpuReading, NodeReading
+from muster_agent.core.readings import GpuEvent, GpuReading, MigReading, NodeReading
 from muster_agent.drivers.lines import Lines
 from muster_shared.wire import Fabric
 
 _POLL_MS: Final = 200  # soon enough for a person who watches, cheap enough for hundreds of agents on one host
+_SLICES: Final = 7  # compute slices of an H100; its memory is split in eight
 _READING: Final = TypeAdapter(NodeReading)
 _EVENT: Final = TypeAdapter(GpuEvent)
 
@@ -91,6 +92,29 @@ def fake_host(name: str, *, gpus: int = 8, cluster: str | None = None, clique: i
     )
 
 
+def with_mig(host: NodeReading, gpu: int, *slices: int) -> NodeReading:
+    """Split one GPU of a host into MIG instances.
+
+    Args:
+        host: As `fake_host` made it.
+        gpu: Its number.
+        slices: Compute slices of each instance, seven in all at most; none is MIG mode without any instance.
+    """
+    whole = host.gpus[gpu]
+    parts = tuple(
+        MigReading(
+            uuid=_uuid(f"{whole.uuid}/{number}/{count}", "MIG"),
+            profile=f"{count}g.{10 * count}gb",
+            slices=count,
+            memory_mib=whole.memory_mib * count // (_SLICES + 1),
+            gpu_instance=number + 1,
+        )
+        for number, count in enumerate(slices)
+    )
+    split = replace(whole, mig_mode=True, mig_slices_max=_SLICES, mig=parts)
+    return replace(host, gpus=(*host.gpus[:gpu], split, *host.gpus[gpu + 1 :]))
+
+
 def write_state(state: Path, reading: NodeReading) -> None:
     """Replace the state file in one step, so that no reader meets half of it."""
     draft = state.with_name(f".{state.name}.new")
@@ -104,9 +128,9 @@ def append_event(events: Path, event: GpuEvent) -> None:
         file.write(_EVENT.dump_json(event) + b"\n")
 
 
-def _uuid(name: str) -> str:
+def _uuid(name: str, kind: str = "GPU") -> str:
     digits = hashlib.sha256(name.encode()).hexdigest()
-    return f"GPU-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
+    return f"{kind}-{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:32]}"
 
 
 def _size(path: Path) -> int:

@@ -42,6 +42,8 @@ class Calls:
             self.lost = self.lost or code in _GONE
             if code not in _NOT_OFFERED | absent:
                 self.error = self.error or f"{name}: {error}"
+        except nvml.NVMLLibraryMismatchError:
+            pass  # pynvml's own word for a function that this driver has in an older version only
         except ValueError as error:  # a text that is none: pynvml decodes it
             self.error = self.error or f"{name}: {error}"
         self.failed = True

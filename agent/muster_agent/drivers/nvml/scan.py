@@ -133,8 +133,11 @@ def _slowdowns(handle: Any, calls: Calls) -> tuple[Slowdown, ...]:  # noqa: ANN4
 
 
 def _pids(handle: Any, calls: Calls) -> tuple[int, ...]:  # noqa: ANN401 - an NVML handle
-    kinds = ("Compute", "Graphics", "MPSCompute")
-    told = {p.pid for kind in kinds for p in calls.ask(f"nvmlDeviceGet{kind}RunningProcesses", handle) or ()}
+    told: set[int] = set()
+    for kind in ("Compute", "Graphics", "MPSCompute"):
+        # The third version came with driver 510, and its struct is not that of the second.
+        versions = (calls.ask(f"nvmlDeviceGet{kind}RunningProcesses_v{version}", handle) for version in (3, 2))
+        told.update(process.pid for process in next((found for found in versions if found is not None), ()))
     # Some drivers' lists hold garbage, such as 0 and 2**32 - 1.
     return tuple(sorted(pid for pid in told if Path(f"/proc/{pid}").exists()))
 
