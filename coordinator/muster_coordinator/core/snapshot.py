@@ -233,9 +233,20 @@ class Snapshot:
 
     def with_booking(self, node_id: str, booked: Booked) -> "Snapshot":
         """Return the pool with one more booking."""
-        view = self.views[node_id]
-        joined = tuple(sorted((*view.node.booked, booked), key=lambda one: (one.start_ms, one.end_ms, one.mask)))
-        return self._with(self.version, {node_id: NodeView(replace(view.node, booked=joined), view.layout)})
+        return self.with_bookings([(node_id, booked)], self.version)
+
+    def with_bookings(self, bookings: Iterable[tuple[str, Booked]], version: int) -> "Snapshot":
+        """Return the pool at a version with more bookings, one on each of these nodes."""
+        changed: dict[str, NodeView] = {}
+        for node_id, booked in bookings:
+            view = self.views[node_id]
+            joined = tuple(sorted((*view.node.booked, booked), key=_by_start))
+            changed[node_id] = NodeView(replace(view.node, booked=joined), view.layout)
+        return self._with(version, changed)
+
+
+def _by_start(one: Booked) -> tuple[int, int, int, str]:
+    return one.start_ms, one.end_ms, one.mask, one.reservation_id
 
 
 def _within_lane(view: NodeView) -> Sequence[Booked]:

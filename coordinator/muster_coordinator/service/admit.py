@@ -1,7 +1,8 @@
 """Reservations come in and are placed: plan, commit all members or none, and again when a race was lost."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy import Connection, RowMapping, insert, select
 from sqlalchemy.exc import IntegrityError
@@ -24,6 +25,8 @@ from muster_coordinator.store.tables import RESERVATION
 from muster_shared.codec import encode
 from muster_shared.errors import Code, FieldError, Problem
 from muster_shared.time import Window
+
+_NEW_RESERVATION: Final = insert(RESERVATION)
 
 DEFAULT_POOL = "default"
 
@@ -87,54 +90,73 @@ def _created(
     index: PoolIndex,
 ) -> Admitted:
     excluded: frozenset[str] = frozenset()
-    asked = {"tenantId": request.tenant_id, "size": reservation.size, "start": reservation.start_ms}
-    created = Fact("reservation.created", asked)
-    for attempt in range(1, pool_row.policy.max_attempts + 1):
+    for _ in range(pool_row.policy.max_attempts):
         decision = decide(snapshot, reservation, at, pool_row, excluded)
-        with connection.begin() as transaction:
-            locked = read.known_pool(connection, pool_row.id, lock=True)
-            if (earlier := _earlier(connection, request)) is not None:
-                return earlier
-            columns = _columns(request, reservation, at)
-            if not isinstance(decision, Plan):
-                _insert_pending(connection, at, reservation, columns, created, decision)
-                return Admitted(reservation.id, replayed=False)
-            placed = placement(decision, reservation, at, locked)
-            connection.execute(insert(RESERVATION).values(**columns | placed.columns, version=2))
-            lost = commit.book(connection, at, locked, reservation, decision.members, placed.window, snapshot.version)
-            if lost is None:
-                facts = [created, placed.fact]
-                commit.emit_all(connection, at, facts, subject=reservation.id, version=1, pool_id=locked.id)
-                return Admitted(reservation.id, replayed=False, is_due=placed.window.start_ms <= at.ms)
-            transaction.rollback()
-            # Every node that refused in this round stays out: a gang must not burn its rounds one stale node at a time.
-            excluded |= lost.node_ids
+        answer = _entered(connection, at, request, reservation, decision, snapshot, index)
+        if isinstance(answer, Admitted):
+            return answer
+        # Every node that refused in this round stays out: a gang must not burn its rounds one stale node at a time.
+        excluded |= answer.node_ids
         with connection.begin():
-            if attempt == pool_row.policy.max_attempts:
-                read.known_pool(connection, pool_row.id, lock=True)
-                if (earlier := _earlier(connection, request)) is not None:
-                    return earlier
-                columns = _columns(request, reservation, at)
-                _insert_pending(connection, at, reservation, columns, created, lost)
-            else:
-                snapshot = index.snapshot(connection, read.known_pool(connection, pool_row.id), at)
-    return Admitted(reservation.id, replayed=False)
+            snapshot = index.snapshot(connection, read.known_pool(connection, pool_row.id), at)
+    answer = _entered(connection, at, request, reservation, Lost(excluded), snapshot, index)
+    assert isinstance(answer, Admitted), "what has lost every race is stored as pending"
+    return answer
 
 
-def _insert_pending(
+def _entered(
     connection: Connection,
     at: Moment,
+    request: ReservationRequest,
     reservation: Reservation,
-    columns: dict[str, object],
-    created: Fact,
-    decision: Refusal | Lost | None,
+    decision: Plan | Refusal | Lost | None,
+    snapshot: Snapshot,
+    index: PoolIndex,
+) -> Admitted | Lost:
+    """Store a new reservation with what was decided on it, in one transaction; nothing where it lost a race."""
+    with connection.begin() as transaction:
+        pool_row = read.known_pool(connection, reservation.pool_id, lock=True)
+        if (earlier := _earlier(connection, request)) is not None:
+            return earlier
+        if not isinstance(decision, Plan):
+            columns, fact = _told(decision)
+            waits = pending_columns(reservation, at.ms)
+            _insert(connection, at, request, reservation, {**columns, **waits}, fact)
+            return Admitted(reservation.id, replayed=False)
+        placed = placement(decision, reservation, at, pool_row)
+        members, window = decision.members, placed.window
+        lost = commit.refusing(connection, at, pool_row, reservation, members, window, snapshot.version)
+        if lost is None:
+            _insert(connection, at, request, reservation, placed.columns, placed.fact)
+            lost = commit.entered(connection, at, pool_row, reservation, members, window)
+        if lost is not None:
+            transaction.rollback()
+            return lost
+    if pool_row.version == snapshot.version:
+        index.booked(snapshot, reservation.id, members, window.occupied(pool_row.policy.turnaround_ms))
+    return Admitted(reservation.id, replayed=False, is_due=window.start_ms <= at.ms)
+
+
+def _told(decision: Refusal | Lost | None) -> tuple[dict[str, Any], Fact | None]:
+    """Return what a reservation that waits is told, as columns and event."""
+    if decision is None:
+        return {}, None
+    condition = lost_race(decision) if isinstance(decision, Lost) else condition_of(decision)
+    return {"condition": encode(condition).decode()}, unschedulable(condition)
+
+
+def _insert(
+    connection: Connection,
+    at: Moment,
+    request: ReservationRequest,
+    reservation: Reservation,
+    decided: Mapping[str, Any],
+    fact: Fact | None,
 ) -> None:
-    facts = [created]
-    if decision is not None:
-        condition = lost_race(decision) if isinstance(decision, Lost) else condition_of(decision)
-        facts.append(unschedulable(condition))
-        columns |= {"condition": encode(condition).decode()}
-    connection.execute(insert(RESERVATION).values(**columns, version=len(facts)))
+    asked = {"tenantId": request.tenant_id, "size": reservation.size, "start": reservation.start_ms}
+    facts = [Fact("reservation.created", asked), *([] if fact is None else [fact])]
+    columns = {**_columns(request, reservation, at), **decided, "version": len(facts)}
+    connection.execute(_NEW_RESERVATION, columns)
     commit.emit_all(connection, at, facts, subject=reservation.id, version=1, pool_id=reservation.pool_id)
 
 
@@ -347,5 +369,4 @@ def _columns(request: ReservationRequest, reservation: Reservation, at: Moment) 
         "created_ms": at.ms,
         "idempotency_key": request.idempotency_key,
         "body_hash": drafts.body_hash(request),
-        **pending_columns(reservation, at.ms),
     }

@@ -1,8 +1,9 @@
 """What a node offers: its GPUs, their MIG instances, or shares of them, as numbered atoms."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import asdict, dataclass, replace
+from typing import Final
 
 from sqlalchemy import Connection, insert, select, update
 
@@ -97,37 +98,45 @@ def slots_of(written: str) -> dict[str, int]:
 def _offers(inventory: Inventory, slots: Mapping[str, int]) -> Iterable[_Offer]:
     for gpu in inventory.gpus:
         shares = slots.get(gpu.uuid, slots.get(ALL_GPUS, 0))
+        whole = _whole(gpu)
         if gpu.mig_mode:
-            yield from _instances(gpu)
+            yield from _instances(gpu, whole)
         elif shares:
             for part in range(shares):
-                yield _offer(gpu, kind="slot", part=part, milli=share_milli(1, shares))
+                yield replace(whole, kind="slot", part=part, milli=share_milli(1, shares))
         else:
-            yield _offer(gpu, kind="gpu", milli=MILLI_PER_GPU)
+            yield whole
 
 
-def _instances(gpu: Gpu) -> Iterable[_Offer]:
-    counts: dict[str, int] = {}
+def _instances(gpu: Gpu, whole: _Offer) -> Iterable[_Offer]:
+    counts: Counter[str] = Counter()
     for one in sorted(gpu.mig, key=lambda one: one.uuid):
-        part = counts[one.profile] = counts.get(one.profile, -1) + 1
-        milli = share_milli(one.slices, max(one.slices, gpu.mig_slices_max))
-        facts = {"device": one.uuid, "part": part, "profile": one.profile, "milli": milli}
-        yield _offer(gpu, kind="mig", memory_mib=one.memory_mib, **facts)
+        yield replace(
+            whole,
+            kind="mig",
+            device=one.uuid,
+            part=counts[one.profile],
+            profile=one.profile,
+            milli=share_milli(one.slices, max(one.slices, gpu.mig_slices_max)),
+            memory_mib=one.memory_mib,
+        )
+        counts[one.profile] += 1
 
 
-def _offer(gpu: Gpu, **facts: Any) -> _Offer:
-    whole = {
-        "device": gpu.uuid,
-        "gpu": gpu.uuid,
-        "part": 0,
-        "profile": "",
-        "model": gpu.model,
-        "memory_mib": gpu.memory_mib,
-        "island": gpu.island,
-        "numa": gpu.numa,
-        "seen": gpu.seen,
-    }
-    return _Offer(**{**whole, **facts})
+def _whole(gpu: Gpu) -> _Offer:
+    return _Offer(
+        kind="gpu",
+        device=gpu.uuid,
+        gpu=gpu.uuid,
+        part=0,
+        profile="",
+        milli=MILLI_PER_GPU,
+        model=gpu.model,
+        memory_mib=gpu.memory_mib,
+        island=gpu.island,
+        numa=gpu.numa,
+        seen=gpu.seen,
+    )
 
 
 def _refuse_strangers(connection: Connection, node_id: str, inventory: Inventory) -> None:

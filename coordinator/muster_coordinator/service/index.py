@@ -8,10 +8,12 @@ from threading import Lock
 from sqlalchemy import Connection
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.core.model import Node
+from muster_coordinator.core.model import Booked, Node
+from muster_coordinator.core.placement.pipeline import Placed
 from muster_coordinator.core.snapshot import FOREVER_MS, Snapshot
 from muster_coordinator.store import read
 from muster_coordinator.store.read import NOBODY, PoolRow
+from muster_shared.time import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,28 @@ class PoolIndex:
             if latest is known or latest is None or latest.snapshot.version <= pool_row.version or known is None:
                 self._known[pool_row.id] = answer
         return answer.snapshot
+
+    def booked(self, snapshot: Snapshot, reservation_id: str, members: Iterable[Placed], occupied: Window) -> None:
+        """Follow a placement that was committed on a pool as it was planned: what has changed is known without a look.
+
+        Args:
+            snapshot: That the plan was made on; the placement was the next version.
+            reservation_id: That was placed.
+            members: Its nodes and atoms.
+            occupied: Its window, turnaround included.
+        """
+        with self._lock:
+            known = self._known.get(snapshot.pool_id)
+            if known is not None and known.snapshot is snapshot:
+                placed = [
+                    (one.node_id, Booked(occupied.start_ms, occupied.end_ms, one.mask, reservation_id))
+                    for one in members
+                ]
+                ends = known.ends[:]
+                for node_id, _ in placed:
+                    heappush(ends, (occupied.end_ms, node_id))
+                followed = snapshot.with_bookings(placed, snapshot.version + 1)
+                self._known[snapshot.pool_id] = replace(known, snapshot=followed, ends=ends)
 
 
 def _caught_up(

@@ -6,9 +6,9 @@ ids. Exclusion constraints deadlock without that order.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import BigInteger, Connection, RowMapping, String, bindparam, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
 from muster_coordinator.clock import Moment
@@ -99,7 +99,28 @@ def emit_all(
         }
         for number, fact in enumerate(facts)
     ]
-    connection.execute(insert(EVENT), rows)
+    connection.execute(_NEW_EVENT, rows)
+
+
+# Built once: every placement runs them, and building a statement costs more than running it.
+_RAISED: Final = (
+    update(POOL)
+    .where(POOL.c.id == bindparam("of_pool", type_=String))
+    .values(version=POOL.c.version + 1)
+    .returning(POOL.c.version)
+)
+_FREED: Final = _RAISED.values(freed_version=POOL.c.version + 1)
+_THESE_NODES: Final = NODE.c.id.in_(bindparam("node_ids", type_=String, expanding=True))
+_CHANGED: Final = update(NODE).where(_THESE_NODES).values(changed_version=bindparam("now_version", type_=BigInteger))
+_NODES_LOCKED: Final = (
+    select(NODE.c.id, NODE.c.changed_version, NODE.c.last_report_ms)
+    .where(_THESE_NODES)
+    .order_by(NODE.c.id)
+    .with_for_update(key_share=True)
+)
+_NEW_ALLOCATION: Final = insert(ALLOCATION)
+_NEW_BOOKING: Final = insert(BOOKING)
+_NEW_EVENT: Final = insert(EVENT)
 
 
 def pool_changed(connection: Connection, pool_id: str, node_ids: Iterable[str], *, frees: bool = True) -> None:
@@ -107,13 +128,8 @@ def pool_changed(connection: Connection, pool_id: str, node_ids: Iterable[str], 
 
     With `frees`, pending work is tried again: what has changed is more than that something was booked.
     """
-    version_after = POOL.c.version + 1
-    raised = update(POOL).where(POOL.c.id == pool_id).values(version=version_after)
-    if frees:
-        raised = raised.values(freed_version=version_after)
-    version = connection.execute(raised.returning(POOL.c.version)).scalar_one()
-    changed = update(NODE).where(NODE.c.id.in_(sorted(set(node_ids))))
-    connection.execute(changed.values(changed_version=version))
+    version = connection.execute(_FREED if frees else _RAISED, {"of_pool": pool_id}).scalar_one()
+    connection.execute(_CHANGED, {"node_ids": sorted(set(node_ids)), "now_version": version})
 
 
 def book(
@@ -139,62 +155,62 @@ def book(
     Returns:
         None when booked, else every node that refused: unsound, gone, or taken by now.
     """
-    occupied = window.occupied(pool_row.policy.turnaround_ms)
-    refused = _refusing(connection, at, pool_row, reservation, members, occupied, planned_version)
-    if refused:
-        return Lost(refused)
-    try:
-        with connection.begin_nested():
-            enter(connection, at, pool_row, reservation, members, window)
-    except DBAPIError as error:
-        if not is_overlap(error):
-            raise
-        return Lost(frozenset(member.node_id for member in members))
-    return None
+    lost = refusing(connection, at, pool_row, reservation, members, window, planned_version)
+    if lost is not None:
+        return lost
+    with connection.begin_nested() as savepoint:
+        lost = entered(connection, at, pool_row, reservation, members, window)
+        if lost is not None:
+            savepoint.rollback()
+    return lost
 
 
-def enter(
+def entered(
     connection: Connection,
     at: Moment,
     pool_row: PoolRow,
     reservation: Reservation,
     members: Collection[Placed],
     window: Window,
-) -> None:
-    """Write the members and their bookings.
-
-    Raises:
-        DBAPIError: One that `is_overlap` knows, where the database refuses a booking.
-    """
+) -> Lost | None:
+    """Write the members and their bookings; where the database refuses one, the caller undoes all of it."""
     allocations, bookings = _rows(at, reservation, members, window.occupied(pool_row.policy.turnaround_ms))
-    connection.execute(insert(ALLOCATION), allocations)
-    connection.execute(insert(BOOKING), bookings)
+    try:
+        connection.execute(_NEW_ALLOCATION, allocations)
+        connection.execute(_NEW_BOOKING, bookings)
+    except DBAPIError as error:
+        if not is_overlap(error):
+            raise
+        return Lost(frozenset(member.node_id for member in members))
     pool_changed(connection, pool_row.id, [member.node_id for member in members], frees=False)
+    return None
 
 
-def _refusing(
+def refusing(
     connection: Connection,
     at: Moment,
     pool_row: PoolRow,
     reservation: Reservation,
     members: Collection[Placed],
-    occupied: Window,
+    window: Window,
     planned_version: int,
-) -> frozenset[str]:
+) -> Lost | None:
     """Lock the members' nodes in the order of their ids; return those that can no longer give what was planned.
 
     A node that has not changed since the plan's version of the pool, and is heard from, is as it was planned.
+    Arguments as of `book`.
     """
+    occupied = window.occupied(pool_row.policy.turnaround_ms)
     by_id = {member.node_id: member for member in members}
-    wanted = select(NODE.c.id, NODE.c.changed_version, NODE.c.last_report_ms).where(NODE.c.id.in_(sorted(by_id)))
-    rows = connection.execute(wanted.order_by(NODE.c.id).with_for_update(key_share=True)).all()
+    rows = connection.execute(_NODES_LOCKED, {"node_ids": sorted(by_id)}).all()
     here = {row.id for row in rows if silent_since(row.last_report_ms, pool_row, at.ms) is None}
     moved = [row.id for row in rows if row.id in here and row.changed_version > planned_version]
     if moved:
         now = Snapshot.of(pool_row.id, pool_row.version, nodes(connection, pool_row, at.ms, moved, occupied))
         now = now.without(reservation.id, moved)
         here -= {node_id for node_id in moved if not _still_fits(now.views.get(node_id), by_id[node_id], occupied)}
-    return frozenset(by_id) - here
+    refused = frozenset(by_id) - here
+    return Lost(refused) if refused else None
 
 
 def _still_fits(view: NodeView | None, member: Placed, occupied: Window) -> bool:

@@ -1,12 +1,17 @@
 """Values of the core as the documents that columns keep, and back."""
 
 from dataclasses import asdict
-from functools import cache
+from functools import lru_cache
+from typing import Final
 
 from muster_coordinator.core.model import Agreed, Entry, Grouping, Shape
 from muster_shared.codec import dumps, loads
 
 
+_KEPT: Final = 4_096  # shapes and groupings that people ask for again and again
+
+
+@lru_cache(maxsize=_KEPT)
 def written(value: Shape | Grouping) -> str:
     """Return a value as it is stored; equal values are equal text."""
     return dumps(asdict(value)).decode()
@@ -17,7 +22,7 @@ def written_agreed(agreed: Agreed) -> str:
     return dumps(agreed).decode()
 
 
-@cache
+@lru_cache(maxsize=_KEPT)
 def as_shape(text: str) -> Shape:
     """Read a shape."""
     document = loads(text)
@@ -25,7 +30,7 @@ def as_shape(text: str) -> Shape:
     return Shape(entries, tuple((key, value) for key, value in document["selector"]))
 
 
-@cache
+@lru_cache(maxsize=_KEPT)
 def as_grouping(text: str) -> Grouping:
     """Read a grouping."""
     document = loads(text)

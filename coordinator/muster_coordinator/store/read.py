@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, Select, String, and_, bindparam, or_, select
+from sqlalchemy import BigInteger, Connection, RowMapping, Select, String, and_, bindparam, or_, select
 
 from muster_coordinator.core.model import (
     Atom,
@@ -118,17 +118,23 @@ def nodes(
     ]
 
 
+_OF_POOL: Final = NODE.c.pool_id == bindparam("pool_id", type_=String)
+_CHANGED: Final = select(NODE.c.id).where(_OF_POOL, NODE.c.changed_version > bindparam("version", type_=BigInteger))
+_HEARD_MS: Final = NODE.c.last_report_ms
+_LATE: Final = select(NODE.c.id, _HEARD_MS).where(
+    _OF_POOL, or_(_HEARD_MS.is_(None), bindparam("cutoff_ms", type_=BigInteger) > _HEARD_MS)
+)
+
+
 def changed_nodes(connection: Connection, pool_row: PoolRow, version: int) -> list[str]:
     """Return the nodes of which a plan could see a change since this version of the pool."""
-    wanted = select(NODE.c.id).where(NODE.c.pool_id == pool_row.id, NODE.c.changed_version > version)
-    return list(connection.execute(wanted).scalars())
+    return list(connection.execute(_CHANGED, {"pool_id": pool_row.id, "version": version}).scalars())
 
 
 def silent_nodes(connection: Connection, pool_row: PoolRow, now_ms: int) -> dict[str, int]:
     """Return the nodes that have been silent for longer than their pool allows, and since when."""
-    cutoff_ms = now_ms - pool_row.policy.unreachable_after_ms
-    late = or_(NODE.c.last_report_ms.is_(None), NODE.c.last_report_ms < cutoff_ms)
-    rows = connection.execute(select(NODE.c.id, NODE.c.last_report_ms).where(NODE.c.pool_id == pool_row.id, late))
+    before = {"pool_id": pool_row.id, "cutoff_ms": now_ms - pool_row.policy.unreachable_after_ms}
+    rows = connection.execute(_LATE, before)
     since = ((row.id, silent_since(row.last_report_ms, pool_row, now_ms)) for row in rows)
     return {node_id: since_ms for node_id, since_ms in since if since_ms is not None}
 
