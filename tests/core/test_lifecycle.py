@@ -5,7 +5,7 @@ from itertools import product
 
 import pytest
 
-from muster_coordinator.core.lifecycle.advance import next_step
+from muster_coordinator.core.lifecycle.advance import next_step, pending_until_ms
 from muster_coordinator.core.lifecycle.model import (
     MOVES,
     Activate,
@@ -17,6 +17,7 @@ from muster_coordinator.core.lifecycle.model import (
     Move,
     Order,
     Replace,
+    Requeue,
     Step,
     moved,
 )
@@ -66,7 +67,7 @@ def happenings(worlds: dict[World, list[Step]]) -> list[tuple[World, World]]:
 def test_every_state_and_every_step_is_reached(worlds: dict[World, list[Step]]) -> None:
     assert {world.gang.state for world in worlds} == set(State)
     assert {type(step) for steps in worlds.values() for step in steps} == {
-        Expire, Check, Order, Replace, Activate, End, Free,
+        Expire, Requeue, Check, Order, Replace, Activate, End, Free,
     }  # fmt: skip
 
 
@@ -231,6 +232,30 @@ def test_a_check_is_taken_when_it_is_due_and_not_before(state: State) -> None:
     assert [next_step(gang, now_ms, POLICY, 8, 0) for now_ms in (7, 8, 9)] == [
         None, Check(starting=False), Check(starting=False),
     ]  # fmt: skip
+
+
+def test_pending_work_is_looked_at_when_it_is_due_and_given_up_where_it_is_too_late() -> None:
+    gang = gang_of(State.PENDING)
+
+    assert [next_step(gang, now_ms, POLICY, 12, 0) for now_ms in (11, 12, 13, START_MS + 6)] == [
+        None, Requeue(), Requeue(), Expire(),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("latest_start_ms", [None, START_MS - 5, START_MS, START_MS + 3])
+@pytest.mark.parametrize("fixed_end_ms", [None, END_MS])
+def test_no_instant_at_which_the_wait_changes_is_slept_through(
+    latest_start_ms: int | None, fixed_end_ms: int | None
+) -> None:
+    """Looking only when told finds the start that passes, and the instant from which on it is too late."""
+    gang = gang_of(State.PENDING, latest_start_ms=latest_start_ms, fixed_end_ms=fixed_end_ms)
+    told = {due for now_ms in range(2 * END_MS) if (due := pending_until_ms(gang, now_ms)) is not None}
+    too_late = [now_ms for now_ms in range(2 * END_MS) if gang.window_from(now_ms) is None]
+
+    assert START_MS in told
+    assert set(too_late[:1]) <= told
+    for now_ms in range(2 * END_MS):
+        assert pending_until_ms(gang, now_ms) == min((due for due in told if due > now_ms), default=None)
 
 
 def test_a_gang_with_a_member_missing_is_never_active() -> None:

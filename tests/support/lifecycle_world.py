@@ -6,7 +6,7 @@ The effects are those that the service writes; chance, agents and people are eve
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from muster_coordinator.core.lifecycle.advance import next_step
+from muster_coordinator.core.lifecycle.advance import next_step, pending_until_ms
 from muster_coordinator.core.lifecycle.model import (
     Activate,
     Check,
@@ -16,6 +16,7 @@ from muster_coordinator.core.lifecycle.model import (
     Move,
     Order,
     Replace,
+    Requeue,
     Step,
     moved,
 )
@@ -37,11 +38,12 @@ class World:
     gang: Reservation
     has_spares: bool
     now_ms: int = 0
+    due_ms: int | None = None  # when it is looked at by itself while it is pending
 
     def next(self) -> Step | None:
         """Ask the lifecycle."""
-        due_ms = START_MS - 1 if self.gang.state is State.PLACED and self.now_ms < START_MS else None
-        return next_step(self.gang, self.now_ms, POLICY, due_ms, 0)
+        check_due_ms = START_MS - 1 if self.gang.state is State.PLACED and self.now_ms < START_MS else self.due_ms
+        return next_step(self.gang, self.now_ms, POLICY, check_due_ms, 0)
 
 
 def pending(**changes: object) -> World:
@@ -60,7 +62,8 @@ def pending(**changes: object) -> World:
         latest_start_ms=START_MS + 5,
         generation=0,
     )
-    return World(replace(gang, **changes), has_spares=True)  # type: ignore[arg-type]  # columns of a reservation, by name
+    gang = replace(gang, **changes)  # type: ignore[arg-type]  # columns of a reservation, by name
+    return World(gang, has_spares=True, due_ms=pending_until_ms(gang, 0))
 
 
 def after(world: World, step: Step) -> World:
@@ -69,6 +72,8 @@ def after(world: World, step: Step) -> World:
     match step:
         case Expire():
             return _ended(world, EndReason.EXPIRED)
+        case Requeue():
+            return replace(world, due_ms=pending_until_ms(gang, now_ms))
         case Check(starting):
             return _started(world) if starting else world
         case Order(allocation_ids):
@@ -112,7 +117,7 @@ def _called(world: World) -> Iterator[World]:
             yield _ended(world, EndReason.CANCELLED)
             if (window := gang.window_from(world.now_ms)) is not None:
                 begun = replace(gang, start_ms=window.start_ms, duration_ms=window.duration_ms)
-                yield replace(world, gang=_placed(begun))
+                yield replace(world, gang=_placed(begun), due_ms=None)
         case State.PLACED:
             yield _ended(world, EndReason.CANCELLED)
             yield _replaced(world, {gang.members[0].allocation_id}, Move.REPAIR)
@@ -163,7 +168,7 @@ def _replaced(world: World, allocation_ids: set[str], move: Move = Move.REPLACE)
     gang = world.gang
     if not world.has_spares:
         unplaced = replace(gang, state=moved(gang.state, Move.UNPLACE), members=(), binding_since_ms=None)
-        return replace(world, gang=unplaced)
+        return replace(world, gang=unplaced, due_ms=pending_until_ms(unplaced, world.now_ms))
     swapped = replace(gang, state=moved(gang.state, move), generation=2)
     return _with_members(
         replace(world, gang=swapped),
@@ -174,7 +179,8 @@ def _replaced(world: World, allocation_ids: set[str], move: Move = Move.REPLACE)
 
 def _ended(world: World, reason: EndReason) -> World:
     gang = world.gang
-    return replace(world, gang=replace(gang, state=moved(gang.state, Move.END), end_reason=reason, members=()))
+    over = replace(gang, state=moved(gang.state, Move.END), end_reason=reason, members=())
+    return replace(world, gang=over, due_ms=None)
 
 
 def _dropped(member: Member) -> Member:
