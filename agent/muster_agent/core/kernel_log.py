@@ -8,9 +8,10 @@ gpu.c, osinit.c) for the messages.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Any, Final
 
 from muster_agent.core.readings import GpuEvent, instance_name, pci_address
 
@@ -57,14 +58,17 @@ class KernelLog:
         A storm of hundreds of thousands of lines is known that said 29 different things. Each event has the number of
         its latest record and stands in that order, so that whoever remembers the highest number misses none.
         """
-        log, events = self, dict[tuple[object, ...], GpuEvent]()
+        log, latest, counts = self, dict[tuple[object, ...], GpuEvent](), Counter[tuple[object, ...]]()
         for record in records:
             log, event = log.after(record, boot_ms, live=live, any_facility=any_facility)
             if event:
                 what = (event.kind, event.code, event.pci, event.instance, event.fatal, event.recovery_action)
-                former = events.pop(what, None)
-                events[what] = replace(event, count=former.count + 1) if former else event
-        return log, list(events.values())
+                latest.pop(what, None)
+                latest[what] = event
+                counts[what] += 1
+        return log, [
+            event if counts[what] == 1 else replace(event, count=counts[what]) for what, event in latest.items()
+        ]
 
     def after(
         self, record: bytes, boot_ms: int, *, live: bool, any_facility: bool = False
@@ -83,57 +87,74 @@ class KernelLog:
             return self, None
         text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)), parts[4])
         at_ms = boot_ms if live else min(int(parts[3]) // 1_000, boot_ms)
-        event = GpuEvent("kernelLog", 0, None, None, at_ms, live=live)
         log, found = self, None
         for line in text.split("\n"):
-            log, at_line = _after_line(log, line, replace(event, seq=int(parts[2]), text=line))
+            log, at_line = _after_line(log, _Line(line, at_ms, int(parts[2]), live))
             found = found or at_line
         return log, found
 
 
-def _after_line(log: KernelLog, line: str, event: GpuEvent) -> tuple[KernelLog, GpuEvent | None]:
-    if switch := _SXID.match(line):
-        return log, _sxid_event(switch, event)
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """One line of a record, and what the record says of it."""
+
+    text: str
+    boot_ms: int
+    seq: int
+    live: bool
+
+    def tells(
+        self,
+        place: str,
+        code: int,
+        uuids: Mapping[str, str],
+        **more: Any,  # noqa: ANN401 - fields of an event
+    ) -> GpuEvent | None:
+        """Return the fault that it tells of; None where its place is no PCI address."""
+        pci = pci_address(place)
+        if pci is None:
+            return None
+        return GpuEvent(
+            "kernelLog", code, uuids.get(pci), pci, self.boot_ms, self.seq, text=self.text, live=self.live, **more
+        )
+
+
+def _after_line(log: KernelLog, line: _Line) -> tuple[KernelLog, GpuEvent | None]:
+    text = line.text
+    if switch := _SXID.match(text):
+        where, code, severity, rest = switch.groups()
+        detail = f"{severity}{rest}"
+        return log, line.tells(where, int(code), {}, fatal=severity == "Fatal", detail=detail, kind="sxid")
     # Other parts of the kernel may write between the records of one message.
-    if not line.startswith("NVRM: ") or line.startswith(_GONE_MIDDLE):
+    if not text.startswith("NVRM: ") or text.startswith(_GONE_MIDDLE):
         return log, None
-    begun, done = log.falling, replace(log, falling=None)
-    if xid := _XID.match(line):
-        return done, _xid_event(log, xid, event)
-    if first := _GONE_FIRST.match(line):
+    begun, done = log.falling, log if log.falling is None else replace(log, falling=None)
+    if xid := _XID.match(text):
+        return done, _xid_event(log, xid, line)
+    if first := _GONE_FIRST.match(text):
         return replace(log, falling=first[1]), None
-    if (place := _PLACE.match(line)) and (pci := pci_address(place[1])):
+    if (place := _PLACE.match(text)) and (pci := pci_address(place[1])):
         return replace(done, uuids={**log.uuids, pci: place[2]}), None
-    gone = _GONE.match(line)
-    fallen = gone[1] if gone else begun if line.startswith(_GONE_LAST) else None
-    return done, _at(log, fallen, replace(event, code=_FELL_OFF_THE_BUS)) if fallen else None
+    gone = _GONE.match(text)
+    fallen = gone[1] if gone else begun if text.startswith(_GONE_LAST) else None
+    return done, line.tells(fallen, _FELL_OFF_THE_BUS, log.uuids) if fallen else None
 
 
-def _sxid_event(switch: re.Match[str], event: GpuEvent) -> GpuEvent | None:
-    place, code, severity, rest = switch.groups()
-    pci = pci_address(place)
-    told = replace(event, code=int(code), fatal=severity == "Fatal", detail=f"{severity}{rest}", kind="sxid")
-    return None if pci is None else replace(told, pci=pci)
-
-
-def _xid_event(log: KernelLog, xid: re.Match[str], event: GpuEvent) -> GpuEvent | None:
+def _xid_event(log: KernelLog, xid: re.Match[str], line: _Line) -> GpuEvent | None:
     place, gpu_instance, compute_instance, code, rest = xid.groups()
     told = _PROCESS.sub("", rest or "", count=1)
     severity, action = _SEVERITY.match(told), _ACTION.match(told)
     instance = None
     if gpu_instance is not None:
         instance = instance_name(int(gpu_instance), None if compute_instance is None else int(compute_instance))
-    return _at(
-        log,
+    return line.tells(
         place,
-        replace(
-            event,
-            code=int(code),
-            instance=instance,
-            fatal=severity[1] != "Nonfatal" if severity else None,
-            recovery_action=int(action[1], 16) if action else None,
-            detail=_nvlink_detail(told),
-        ),
+        int(code),
+        log.uuids,
+        instance=instance,
+        fatal=severity[1] != "Nonfatal" if severity else None,
+        recovery_action=int(action[1], 16) if action else None,
+        detail=_nvlink_detail(told),
     )
 
 
@@ -146,8 +167,3 @@ def _nvlink_detail(told: str) -> str:
     where = f"link {link}" if link != "-1" else "no link"
     subcode = int(first_word, 16) >> _SUBCODE_SHIFT & _SUBCODE_MASK
     return f"{unit} {severity.lower()}, {where}, sub-code {subcode}, status {status}"
-
-
-def _at(log: KernelLog, place: str, event: GpuEvent) -> GpuEvent | None:
-    pci = pci_address(place)
-    return None if pci is None else replace(event, pci=pci, uuid=log.uuids.get(pci))
