@@ -1,10 +1,13 @@
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from muster_agent.drivers.daemons import Daemons
 from muster_agent.drivers.host import read_host
+from muster_agent.drivers.late_driver import driver_arrives
 from muster_agent.drivers.pci import gpus_of_the_driver, has_nvswitch
+from tests.support.virtual_clock import VirtualClock
 
 
 def test_the_host_is_named_by_its_files(tmp_path: Path) -> None:
@@ -72,3 +75,22 @@ def test_a_host_needs_the_services_that_its_hardware_and_its_files_ask_for(tmp_p
     assert known.down() == ("fabricManager",)
     running("900", "nv-fabricmanage")
     assert known.down() == ()
+
+
+async def test_a40_a_driver_that_comes_after_the_agent_is_waited_for_and_one_that_was_there_is_not(
+    tmp_path: Path,
+) -> None:
+    clock, devices = VirtualClock(), tmp_path / "devices"
+    devices.write_text("Character devices:\n  1 mem\n195 nvidia-caps\n")
+    waiting = asyncio.create_task(driver_arrives(clock, devices))
+    await clock.advance(60_000)
+    assert not waiting.done()
+
+    devices.write_text("Character devices:\n195 nvidia\n195 nvidiactl\n\nBlock devices:\n")
+    await clock.advance(5_000)
+    assert waiting.done()
+
+    again = asyncio.create_task(driver_arrives(clock, devices))
+    await clock.advance(600_000)
+    assert not again.done()
+    again.cancel()
