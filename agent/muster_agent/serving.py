@@ -1,6 +1,7 @@
 """One agent, joined of its parts and run; knows all of them, decides nothing."""
 
 from collections.abc import Collection, Iterable
+from contextlib import AsyncExitStack
 from importlib.metadata import version
 from typing import Final
 
@@ -11,6 +12,8 @@ from muster_agent.config import Config
 from muster_agent.core import machine
 from muster_agent.core.readings import HostReading
 from muster_agent.core.records import EXPOSED
+from muster_agent.door.metrics import offering
+from muster_agent.door.status_file import StatusFile
 from muster_agent.drivers.bind import BindDriver, BindError
 from muster_agent.drivers.bind.cdi import Cdi
 from muster_agent.drivers.bind.envfile import EnvFile
@@ -69,6 +72,7 @@ async def serve(
         sentry.sweep({key for key, record in records.items() if record.state in EXPOSED})
     senses = Senses(host, journal, clock)
     quietened = Quietened(gpus)
+    status_file = StatusFile(config.run_dir, clock)
     leavings = Leavings(nodes, ProcessTable(allowed=allowed(config)))
     resetting = Resetting(quietened, senses.note_reset, clock) if config.gpu_reset else None
     agent = Agent(
@@ -81,6 +85,7 @@ async def serve(
         notifier=notifier,
         clock=clock,
         scan_ms=config.scan_interval,
+        show=status_file.show,
     )
 
     def registration() -> Registration:
@@ -101,7 +106,12 @@ async def serve(
         credential = None  # the fence is of another cluster than the identity, so ask who we are
     _log.info("started", version=VERSION, coordinator=config.coordinator_url, records=len(records), boot=host.boot_id)
     try:
-        async with session() as http:
+        async with AsyncExitStack() as resources:
+            http = await resources.enter_async_context(session())
+            if config.metrics_listen:
+                figures = offering(config.metrics_listen, lambda: status_file.latest, clock.boot_ms)
+                host_name, port = await resources.enter_async_context(figures)
+                _log.info("metrics", url=f"http://{host_name}:{port}/metrics")
             transport = HttpTransport(http, config.coordinator_url, config.join_token)
             await agent.run(Uplink(transport, clock, registration, accept, credential))
     finally:

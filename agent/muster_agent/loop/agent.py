@@ -4,7 +4,7 @@ A driver that hangs stops its own task only: heartbeats, ends of grants and the 
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final, Protocol
 
 import structlog
@@ -12,6 +12,7 @@ import structlog
 from muster_agent.clock import Clock
 from muster_agent.core import machine
 from muster_agent.core.outcomes import after
+from muster_agent.core.picture import Picture
 from muster_agent.core.readings import GpuEvent, KernelLogReading
 from muster_agent.core.records import State
 from muster_agent.drivers.gpu import GpuDriver
@@ -57,6 +58,7 @@ class Agent:
         notifier: Tells systemd.
         clock: Time and chance.
         scan_ms: Between two readings of all GPUs.
+        show: Takes a picture of it all, each second and whenever something changed.
     """
 
     def __init__(  # noqa: PLR0913 - the whole loop is joined here, and each part is used
@@ -71,6 +73,7 @@ class Agent:
         notifier: Notifier,
         clock: Clock,
         scan_ms: int,
+        show: Callable[[Picture], None] = lambda _picture: None,
     ) -> None:
         self._state = state
         self._gpus = gpus
@@ -81,6 +84,7 @@ class Agent:
         self._notifier = notifier
         self._clock = clock
         self._scan_ms = scan_ms
+        self._show = show
         self._look = asyncio.Event()  # a fault says that the GPUs are others than at the last reading
         self._looked = asyncio.Event()  # the GPUs were read once, so there is something to tell
         self._acted = asyncio.Event()  # what was bound before was checked once, so that a report may say so
@@ -186,11 +190,12 @@ class Agent:
 
     def _say(self) -> None:
         self._tell()
-        sentence = self._reporter.sentence(self._state)
-        if sentence != self._said:
-            self._said = sentence
-            self._notifier.status(sentence)
-            _log.info("status", sentence=sentence)
+        picture = self._reporter.picture(self._state)
+        self._show(picture)
+        if picture.sentence != self._said:
+            self._said = picture.sentence
+            self._notifier.status(picture.sentence)
+            _log.info("status", sentence=picture.sentence)
 
     async def _sleep(self, ms: int) -> None:
         await self._clock.sleep(ms)

@@ -5,6 +5,7 @@ from typing import Final
 import structlog
 
 from muster_agent.clock import Clock
+from muster_agent.core.picture import Picture, held
 from muster_agent.core.records import State
 from muster_agent.core.sentence import sentence
 from muster_agent.core.statuses import statuses
@@ -87,9 +88,25 @@ class Reporter:
         """Return the time to the next heartbeat: a little early, so that jitter makes none late or fall in step."""
         return round(self._heartbeat_ms * (0.8 + 0.2 * self._clock.random()))
 
-    def sentence(self, state: State) -> str:
-        """Say how the agent fares."""
+    def picture(self, state: State) -> Picture:
+        """Show how the agent fares; its sentence says the same in one line."""
         boot_ms = self._clock.boot_ms()
         told = statuses(state, self._senses.facts, boot_ms)
         heard = boot_ms - self._heard_boot_ms <= self._heartbeat_ms * SILENT_HEARTBEATS
-        return sentence(state, self._senses.inventory, self._senses.holds, told, heard=heard)
+        inventory, holds = self._senses.inventory, self._senses.holds
+        return Picture(
+            agent_version=self._version,
+            boot_id=state.boot_id,
+            written_ms=self._clock.unix_ms(),
+            written_boot_ms=boot_ms,
+            sentence=sentence(state, inventory, holds, told, heard=heard),
+            heard=heard,
+            cluster_id=state.fence.cluster_id,
+            node_id=state.fence.node_id,
+            epoch=state.fence.epoch,
+            desired_rev=state.desired.fence.rev if state.desired else None,
+            applied_rev=state.applied_rev,
+            inventory=inventory,
+            holds=holds,
+            assignments=held(state, told, boot_ms),
+        )
