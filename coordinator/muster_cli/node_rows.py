@@ -44,6 +44,15 @@ def node(answer: Answer, *, wide: bool) -> list[Table]:
         )
         for hold in item["holds"]
     ]
+    findings = [
+        (
+            finding["cause"] if finding.get("code") is None else f"{finding['cause']}:{finding['code']}",
+            finding.get("device") or "the node",
+            moment(finding["sinceMs"], answer.now_ms, exact=wide),
+            finding["message"],
+        )
+        for finding in item.get("findings", [])
+    ]
     operators = item["operatorLabels"]
     labels = [
         (key, value, "operator" if key in operators else "agent") for key, value in sorted(item["labels"].items())
@@ -52,6 +61,7 @@ def node(answer: Answer, *, wide: bool) -> list[Table]:
         *nodes(answer, wide=wide),
         table("DEVICE MODEL MEMORY ISLAND PCI STATE", gpus),
         table("HOLD ON SINCE CLEARS-BY MESSAGE", holds),
+        *([table("FINDING ON SINCE MESSAGE", findings)] if findings else []),
         table("LABEL VALUE SET-BY", labels),
     ]
 

@@ -80,6 +80,21 @@ async def test_a_node_is_shown_with_its_devices_what_holds_them_and_its_labels(c
     )
 
 
+async def test_what_is_no_hold_and_should_be_known_is_told_beside_the_holds(coordinator: Coordinator) -> None:
+    """Case A02: a fabric that has been in progress for too long holds nothing, and somebody must look."""
+    stuck = {"cause": "fabricInProgress", "sinceMs": NOW_MS, "message": "look at the fabric manager"}
+    struck = {"cause": "xid", "code": 31, "device": "GPU-0001", "count": 4, "sinceMs": NOW_MS, "message": "4 times"}
+    coordinator.answer("GET /v1/nodes/gpu-01", node(findings=[stuck, struck]))
+
+    *_, findings, _ = (await coordinator.muster("nodes", "get", "gpu-01")).stdout.split("\n\n")
+
+    assert findings == (
+        "FINDING           ON        SINCE  MESSAGE\n"
+        "fabricInProgress  the node  now    look at the fabric manager\n"
+        "xid:31            GPU-0001  now    4 times"
+    )
+
+
 NVML = {"cause": "nvmlDown", "code": 12, "sinceMs": NOW_MS, "clearsBy": "nvmlOk"}
 
 

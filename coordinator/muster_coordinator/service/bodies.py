@@ -10,7 +10,7 @@ from pydantic import Field
 from pydantic.types import StringConstraints
 
 from muster_shared.codec import Count, Label, Message, Request, Text
-from muster_shared.wire import Gpu, Hold, LabelValue, Monitoring
+from muster_shared.wire import Finding, Gpu, Hold, LabelValue, Monitoring
 
 WhenText = Annotated[str, StringConstraints(min_length=1, max_length=40)]
 Positive = Annotated[Count, Field(ge=1)]
@@ -194,6 +194,7 @@ class NodeView(Message):
     monitoring: Monitoring | None = None
     gpus: list[Gpu]
     holds: list[Hold]
+    findings: list[Finding] = []  # what an operator should know and what holds nothing
     gpus_total: Count
     gpus_free: Count  # right now
     rev: Count

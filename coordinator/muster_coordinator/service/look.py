@@ -287,6 +287,7 @@ def _node(row: RowMapping, view: Planned, holds: list[RowMapping], at: Moment) -
             )
             for hold in sorted(holds, key=lambda one: (one["device"], one["cause"], one["code"]))
         ],
+        findings=inventory.findings if inventory else [],
         gpus_total=len(view.layout.gpus),
         gpus_free=_usable_now(view, at).bit_count(),
         rev=row["rev"],
