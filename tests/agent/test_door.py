@@ -137,6 +137,16 @@ def test_without_a_picture_of_this_boot_the_next_step_is_told(folder: Path) -> N
     assert run(folder, "status").exit_code == 1
 
 
+def test_an_agent_that_has_just_begun_is_shown_too(folder: Path) -> None:
+    written(folder, inventory=None, desired_rev=None, holds=[], assignments=[], node_id="", heard=False)
+
+    shown = run(folder, "status").output
+
+    assert "not joined yet" in shown
+    assert "none yet desired" in shown
+    assert "nothing is bound" in shown
+
+
 def test_a_storm_of_changes_writes_once_a_second_and_the_latest_is_kept(tmp_path: Path) -> None:
     clock = VirtualClock()
     file = StatusFile(tmp_path, clock)

@@ -35,9 +35,9 @@ class Picture(Message):
     cluster_id: str  # empty until the node has joined
     node_id: str
     epoch: Count
-    desired_rev: Count | None  # None before the first desired state of this process
+    desired_rev: Count | None = None  # None before the first desired state of this process
     applied_rev: Count
-    inventory: Inventory | None
+    inventory: Inventory | None = None  # None before the first reading
     holds: Annotated[list[Hold], Field(max_length=256)]
     assignments: list[Held]
 
