@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster_agent.core.fabric import Domain, domain_of, health_of_mask
+from muster_agent.core.fabric import Domain, domain_of, faults_of_mask, health_of_mask
 from muster_agent.core.inventory import SETTLE_MS, InventoryFold
 from muster_agent.core.islands import Links, islands
 from muster_agent.core.readings import (
@@ -323,6 +323,26 @@ def test_a_health_mask_is_summed_up_where_the_driver_does_not(mask: int, health:
     assert health_of_mask(mask) == health
 
 
+@pytest.mark.parametrize(
+    ("mask", "faults"),
+    [
+        (0, []),
+        (0b10_10_10_10 | 1 << 8, []),
+        (0b01_01_01_01, ["degradedBandwidth", "routeRecovery", "routeUnhealthy", "accessTimeout"]),
+        (4 << 8, ["noPartition"]),
+        (8 << 8 | 1 << 14, ["gpuState"]),
+        (15 << 8 | 2 << 14, ["managerDisconnected", "incorrectConfiguration"]),
+    ],
+)
+def test_a_health_mask_is_told_in_words(mask: int, faults: list[str]) -> None:
+    """Case A06."""
+    assert faults_of_mask(mask) == faults
+
+
+def test_a_fabric_without_its_manager_still_carries_traffic() -> None:
+    assert health_of_mask(2 << 14) == "healthy"
+
+
 def test_a_completed_fabric_needs_a_clique() -> None:
     fabric = Fabric(state="completed", cluster=CLUSTER, clique=0, health="notApplicable")
 
@@ -341,6 +361,42 @@ def test_gpus_on_a_switch_are_one_island_and_the_others_are_joined_by_their_link
     }
 
     assert list(islands(links).values()) == [0, 0, 0x300, 0x300, 0x300, 0x600]
+
+
+@pytest.mark.parametrize(
+    ("cuts", "alone"),
+    [
+        ([], []),
+        ([(1, 2)], [1]),  # one of the two has to go; always the same
+        ([(3, 1), (3, 2), (3, 4)], [3]),
+        ([(1, 2), (3, 4)], [1, 3]),
+        ([(1, 2), (1, 3), (1, 4), (2, 3), (2, 4), (3, 4)], [1, 2, 3]),  # nobody reaches anybody
+        ([(1, 9)], []),  # of a GPU that is not there
+    ],
+)
+@pytest.mark.parametrize("switched", [True, False])
+def test_as_few_gpus_as_will_do_leave_an_island_whose_links_carry_nothing(
+    cuts: list[tuple[int, int]], alone: list[int], switched: object
+) -> None:
+    """Case A12, on a switch and with direct links."""
+
+    def pci(gpu: int) -> str:
+        return f"0000:{gpu:02x}:00"
+
+    both = {*cuts, *((b, a) for a, b in cuts)}
+    links = {
+        pci(gpu): Links(
+            to_switch=switched is True,
+            peers=frozenset(() if switched is True else (pci(other) for other in range(1, 5) if other != gpu)),
+            cut=frozenset(pci(b) for a, b in both if a == gpu),
+        )
+        for gpu in range(1, 5)
+    }
+    numbers = islands(links)
+
+    together = {numbers[pci(gpu)] for gpu in range(1, 5) if gpu not in alone}
+    assert len(together) == 1
+    assert [numbers[pci(gpu)] for gpu in alone] == [gpu << 8 for gpu in alone]
 
 
 @given(st.sets(st.tuples(st.integers(1, 9), st.integers(1, 9)), max_size=12), st.sets(st.integers(1, 9)))

@@ -28,7 +28,7 @@ typedef void *device_t;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static char system_line[LINE], gpu_lines[GPUS][LINE], mig_lines[MIGS][LINE], rule_lines[RULES][LINE];
-static int gpu_count, mig_count, rule_count;
+static int gpu_count, mig_count, rule_count, any_lost;
 static struct stat last;
 
 static void pause_ms(long ms) {
@@ -61,10 +61,11 @@ static void load(void) { /* with the lock held */
     FILE *file = fopen(path, "r");
     if (!file) return;
     last = now;
-    gpu_count = mig_count = rule_count = 0;
+    gpu_count = mig_count = rule_count = any_lost = 0;
     char line[LINE];
     while (fgets(line, sizeof line, file)) {
         if (!strncmp(line, "system ", 7)) strcpy(system_line, line);
+        any_lost = any_lost || (!strncmp(line, "gpu ", 4) && number(line, "lost", 0));
         if (!strncmp(line, "gpu ", 4) && gpu_count < GPUS) strcpy(gpu_lines[gpu_count++], line);
         if (!strncmp(line, "mig ", 4) && mig_count < MIGS) strcpy(mig_lines[mig_count++], line);
         if (!strncmp(line, "rule ", 5) && rule_count < RULES) strcpy(rule_lines[rule_count++], line);
