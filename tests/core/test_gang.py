@@ -210,6 +210,12 @@ def test_chance_never_reaches_a_worse_rank() -> None:
     assert {chosen(scene, top_n=3, seed=seed)[0] for seed in range(9)} == {"b", "c"}
 
 
+def test_chance_never_reaches_a_gang_that_leaves_no_spare() -> None:
+    scene = "a1 A ....\na2 A ....x\na3 A ####\nb1 B ....\nb2 B ....\nb3 B ####\nc1 C ....\nc2 C ....\nc3 C ####"
+
+    assert {chosen(scene, size=1, top_n=3, seed=seed)[0] for seed in range(9)} == {"b", "c"}
+
+
 @given(seed=st.integers(), top_n=st.integers(1, 9))
 def test_the_seed_is_recorded_with_the_decision(seed: int, top_n: int) -> None:
     answer = plan(pool(THREE_EQUAL_ONE_WIDER), asked(4, 2), Policy(top_n=top_n), seed=seed)

@@ -26,8 +26,8 @@ bookings = st.builds(
     ends,
     masks,
 )
-calendars = st.lists(st.lists(bookings, max_size=8), min_size=NODES, max_size=NODES)
-changes = st.lists(st.dictionaries(st.integers(0, NODES - 1), st.lists(bookings, max_size=8)), max_size=6)
+calendars = st.lists(st.lists(bookings, max_size=5), min_size=NODES, max_size=NODES)
+changes = st.lists(st.dictionaries(st.integers(0, NODES - 1), st.lists(bookings, max_size=5)), max_size=4)
 WIDE = 128
 
 
@@ -59,7 +59,7 @@ def test_a_window_holds_what_every_booking_in_it_holds(
     assert index.during(window) == swept(calendar, window)
 
 
-@given(calendar=calendars, steps=changes, asked=st.lists(windows, min_size=1, max_size=8), split_at=st.integers(1, 4))
+@given(calendar=calendars, steps=changes, asked=st.lists(windows, min_size=1, max_size=5), split_at=st.integers(1, 4))
 def test_after_any_changes_it_says_what_one_built_anew_says(
     calendar: list[list[Booked]],
     steps: list[dict[int, list[Booked]]],
@@ -84,7 +84,7 @@ def test_after_any_changes_it_says_what_one_built_anew_says(
     calendar=calendars,
     steps=changes,
     now_ms=instants,
-    asked=st.lists(windows, min_size=1, max_size=8),
+    asked=st.lists(windows, min_size=1, max_size=5),
     split_at=st.integers(1, 4),
 )
 def test_what_is_past_is_forgotten_and_nothing_else(

@@ -158,4 +158,4 @@ def test_where_very_many_domains_are_equally_tight_the_first_by_name_are_weighed
 def test_many_whole_domains_never_hide_a_broken_one() -> None:
     whole = "\n".join(f"a{at}{half} v{at:03} ...." for at in range(200) for half in "xy")
 
-    assert drawn(plan(pool(f"{whole}\nz1 z ....\nz2 z ####"), asked(4, 1))) == "z1:0123"
+    assert drawn(plan(pool(f"{whole}\nz1 z ....\nz2 z ....\nz3 z ####"), asked(4, 1))) == "z1:0123"

@@ -122,15 +122,15 @@ def test_nodes_outside_the_values_that_a_repair_keeps_to_are_left_out_and_said_t
 
 def test_a_hold_that_nobody_can_date_is_said_without_a_date() -> None:
     overrun = replace(nodes("a1 A ....")[0], booked=(Booked(0, FOREVER_MS, 0b1111, "rsv"),))
-    later = replace(nodes("a2 A ....")[0], booked=(Booked(0, 5_000, 0b1111, "rsv"),))
+    later = [replace(node, booked=(Booked(0, 5_000, 0b1111, "rsv"),)) for node in nodes("a0 A ....\na2 A ....")]
 
-    alone, beside = (plan(Snapshot.of("pool", 1, some), asked(4)) for some in ([overrun], [overrun, later]))
+    alone, beside = (plan(Snapshot.of("pool", 1, some), asked(4)) for some in ([overrun], [overrun, *later]))
 
     assert isinstance(alone, Refusal)
     assert alone.blockers == (Blocker("booked", 1, None),)
     assert drawn(alone).endswith("1 node booked")
     assert isinstance(beside, Refusal)
-    assert beside.blockers == (Blocker("booked", 2, 5_000),)
+    assert beside.blockers == (Blocker("booked", 3, 5_000),)
 
 
 def test_of_a_large_pool_the_groups_that_come_closest_to_a_gang_are_dated() -> None:

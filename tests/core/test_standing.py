@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muster_coordinator.core import occupancy
 from muster_coordinator.core import snapshot as versions
 from muster_coordinator.core.model import Atom, Booked, Entry, Grouping, Node, Request, Shape
 from muster_coordinator.core.placement.pipeline import plan
@@ -24,11 +25,12 @@ codes = st.lists(st.binary(min_size=CODE_BYTES, max_size=CODE_BYTES), max_size=8
 
 
 @contextmanager
-def remembering(changes: int, answers: int = 256) -> Iterator[None]:
-    """Let answers be forgotten as early as small examples can show."""
+def remembering(changes: int, answers: int = 256, split_at: int = 1_024) -> Iterator[None]:
+    """Let answers be forgotten, and buckets of time split, as early as small examples can show."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(versions, "_CHANGES_KEPT", changes)
         patch.setattr(versions, "_ANSWERS_MAX", answers)
+        patch.setattr(occupancy, "SPLIT_AT", split_at)
         yield
 
 
@@ -86,14 +88,21 @@ def changed(scene: Snapshot, code: bytes, now_ms: int) -> Snapshot:
     about=st.lists(requests, min_size=1, max_size=3),
     kept=st.sampled_from((1, 2, 256)),
     answers=st.sampled_from((1, 2, 256)),
+    split_at=st.sampled_from((1, 3, 1_024)),
     asks=st.lists(st.booleans(), min_size=8, max_size=8),
 )
 def test_a_pool_changed_in_any_way_answers_like_one_built_anew(
-    start: list[Node], steps: list[bytes], about: list[Request], kept: int, answers: int, asks: list[bool]
+    start: list[Node],
+    steps: list[bytes],
+    about: list[Request],
+    kept: int,
+    answers: int,
+    split_at: int,
+    asks: list[bool],
 ) -> None:
     now_ms = min(request.window.start_ms for request in about)
-    scene = Snapshot.of("pool", 1, start)
-    with remembering(kept, answers):
+    with remembering(kept, answers, split_at):
+        scene = Snapshot.of("pool", 1, start)
         for code, is_asked in zip(steps, asks, strict=False):
             before = [drawn(plan(scene, request)) for request in about] if is_asked else []
             after = changed(scene, code, now_ms)

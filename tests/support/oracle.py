@@ -20,11 +20,11 @@ def held_atoms(node: Node) -> set[int]:
 
 
 def booked_atoms(node: Node, window: Window) -> set[int]:
-    """Return the atoms that somebody has booked for an instant of the window, looked at one by one."""
+    """Return the atoms that somebody has booked for an instant of the window."""
     return {
         number
         for one in node.booked
-        if any(one.start_ms <= instant < one.end_ms for instant in range(window.start_ms, window.end_ms))
+        if max(one.start_ms, window.start_ms) < min(one.end_ms, window.end_ms)
         for number in atom_numbers(one.mask)
     }
 
