@@ -260,6 +260,71 @@ def test_a40_a42_nvml_that_does_not_start_holds_the_node_by_its_own_name_until_i
     assert node.look().held == []
 
 
+DAY_MS = 86_400_000
+
+
+def again(node: Node, code: int) -> str:
+    """The fault strikes; answer what ends its hold."""
+    [hold] = node.nvml(code).senses.holds
+    return hold.clears_by
+
+
+def test_a_fault_that_comes_back_within_its_time_asks_for_more_each_time(node: Node) -> None:
+    """First a reset, then a reboot, then a person: the same code on the same GPU."""
+    assert again(node, 119) == "gpuResetVerified"
+    node.look(ABSENT).look().wait(6 * DAY_MS)
+    assert again(node, 119) == "nodeRebootVerified"
+    assert node.look(ABSENT).look().held == [(GPU, "xid", 119)]
+    node.restart("boot-2").look().wait(29 * DAY_MS)
+    assert again(node, 119) == "operator"
+    [hold] = node.senses.holds
+    assert hold.message == "GSP firmware RPC timeout (again)"
+
+    node.senses.obey([Clearance(device=GPU, cause="xid", code=119, since_ms=hold.since_ms)])
+    node.look().wait(31 * DAY_MS)
+    assert again(node, 119) == "gpuResetVerified"  # long ago
+
+
+def test_a_fault_that_comes_back_after_its_time_or_elsewhere_is_a_first_one(node: Node) -> None:
+    node.nvml(119).look(ABSENT).look()
+    node.nvml(119, OTHER)
+    assert [hold.clears_by for hold in node.senses.holds] == ["gpuResetVerified"]
+    node.look(replace(WELL, gpus=(WELL.gpus[0], *WELL.gpus[2:]))).look().wait(7 * DAY_MS + 1)
+
+    assert again(node, 119) == "gpuResetVerified"
+
+
+def test_a_contained_memory_error_twice_in_a_day_asks_for_a_reset(node: Node) -> None:
+    node.nvml(94).look().wait(PROBE_MS).look()
+    assert node.held == []
+
+    assert again(node, 94) == "gpuResetVerified"
+
+
+def test_a_gpu_that_fell_off_the_bus_twice_asks_for_a_person(node: Node) -> None:
+    node.nvml(79).restart("boot-2").look()
+
+    assert again(node, 79) == "operator"
+
+
+def test_a27_the_wall_clock_counts_only_over_a_reboot(node: Node) -> None:
+    def hit(number: int, tenant: str) -> None:
+        node.records = (bound(f"alloc_{number}", tenant, GPU),)
+        node.nvml(31)
+
+    hit(1, "acme")
+    node.clock.wall_ms += 10 * DAY_MS  # a step, not a week and a half
+    hit(2, "umbrella")
+    node.clock.wall_ms += 10 * DAY_MS
+    node.restart("boot-2").look()
+    hit(3, "stark")  # the boot was really that long
+    assert node.held == []
+
+    hit(4, "acme")
+    hit(5, "umbrella")
+    assert node.held == [(GPU, "suspect", 31)]
+
+
 # What readings show
 
 

@@ -22,6 +22,7 @@ from muster_agent.core.conditions import (
 )
 from muster_agent.core.marks import Mark
 from muster_agent.core.readings import GpuEvent, KernelLogReading, NodeReading, one_line
+from muster_agent.core.relapses import Cure, cured, rule_for
 from muster_agent.core.sighting import Sighting, sighted
 from muster_agent.core.suspects import Strike, Victim, is_suspect, struck
 from muster_agent.core.tallies import MERGE_MS, Tally, tallied
@@ -48,6 +49,7 @@ class Health:
     kernel_seq: int = -1  # the newest kernel record that was folded in, in this boot
     strikes: tuple[Strike, ...] = ()  # assignments that were hit by faults of programs, of late
     uncorrected: dict[str, int] = field(default_factory=dict[str, int])  # UUID -> memory errors at the last reading
+    cures: tuple[Cure, ...] = ()  # holds that ended by their rule, of late
 
     @property
     def holds(self) -> tuple[Hold, ...]:
@@ -94,7 +96,7 @@ class Health:
         moment = Moment(now_ms, event.boot_ms, boot_id)
         if uuid and victim and is_of_a_program(event.code):
             health = _with_strike(health, uuid, event.code, victim, moment)
-        fault = _fault(uuid, event, moment)
+        fault = _fault(health, uuid, event, moment)
         match xid(event.code).effect:
             case "holdNew" | "unbookable":
                 return replace(health, marks=_with(health.marks, fault))
@@ -190,10 +192,13 @@ def _placed(health: Health, event: GpuEvent) -> tuple[str | None, str]:
     return uuid, uuid or event.pci or ""
 
 
-def _fault(uuid: str | None, event: GpuEvent, moment: Moment) -> Mark:
+def _fault(health: Health, uuid: str | None, event: GpuEvent, moment: Moment) -> Mark:
     row = xid(event.code)
     clears_by, message = row.clears_by, f"{row.name}: {event.detail}" if event.detail else row.name
-    if not event.live and clears_by == "gpuResetVerified":
+    if event.live:
+        clears_by = rule_for(health.cures, uuid, event.code, clears_by, moment.unix_ms)
+        message = message if clears_by == row.clears_by else f"{message} (again)"
+    elif clears_by == "gpuResetVerified":
         # The reset may have been before anybody looked: then the driver, who knows, asks for nothing.
         clears_by = "recoveryActionNone"
     return moment.mark("xid", event.code, clears_by, message, uuid=uuid, pci=None if uuid else event.pci)
@@ -211,7 +216,7 @@ def _with_strike(health: Health, uuid: str, code: int, victim: Victim, moment: M
 def _with_severity(health: Health, fault: Mark, event: GpuEvent) -> Health:
     # Without the word the driver's recovery action has the last one.
     unsure = tuple(mark for mark in health.unsure if mark.key != fault.key)
-    assumed = replace(fault, clears_by="recoveryActionNone")
+    assumed = replace(fault, clears_by="recoveryActionNone") if fault.clears_by == "gpuResetVerified" else fault
     told = event.source == "nvml" and health.tallies[-1].kernel_log > 0  # the line came before the number
     if event.fatal is True:
         return replace(health, marks=_with(health.marks, fault), unsure=unsure)
@@ -245,8 +250,10 @@ def _with_gpus(health: Health, sighting: Sighting, moment: Moment) -> Health:
         *lost_conditions(sighting.missing, moment),
         *(mark for mark in shown if _waiver(mark) not in health.waived),
     ]
-    lasting = (_lasting(mark, sighting, moment) for mark in marks)
-    kept = [mark for mark in lasting if mark is not None]
+    lasting = {mark: _lasting(mark, sighting, moment) for mark in marks}
+    kept = [after for after in lasting.values() if after is not None]
+    over = (mark for mark, after in lasting.items() if after is None and mark.cause == "xid")
+    ended = [Cure(mark.uuid or "", mark.code or 0, mark.clears_by, moment.unix_ms) for mark in over]
     lasting_waivers = {_waiver(mark) for mark in shown if mark.cause in ACCEPTABLE}
     after = replace(
         health,
@@ -258,6 +265,7 @@ def _with_gpus(health: Health, sighting: Sighting, moment: Moment) -> Health:
             if waiver in lasting_waivers or waiver.partition(" ")[0] in sighting.missing
         ),
         strikes=tuple(strike for strike in health.strikes if strike.uuid in sighting.expected),
+        cures=tuple(cure for cure in cured(health.cures, ended) if cure.uuid in sighting.expected),
     )
     return _with_ecc(after, sighting, moment)
 
@@ -270,7 +278,9 @@ def _with_ecc(health: Health, sighting: Sighting, moment: Moment) -> Health:
     explained = {
         tally.place
         for tally in health.tallies
-        if xid(tally.code).kind == "memory" and moment.boot_ms - tally.latest_boot_ms <= MERGE_MS
+        if xid(tally.code).kind == "memory"
+        and tally.boot_id == moment.boot_id
+        and moment.boot_ms - tally.latest_boot_ms <= MERGE_MS
     }
     rose = {
         uuid: count - health.uncorrected[uuid]
