@@ -271,6 +271,17 @@ def test_windows_before_now_are_forgotten_and_later_ones_are_not() -> None:
     assert [later.occupancy.during(Window(at, at + 1)) for at in (6, 8, 9)] == [15, 15, 0]
 
 
+def test_a_change_that_tells_no_time_forgets_nothing() -> None:
+    with remembering(256, split_at=1):
+        busy = [Booked(at, at + 1, 1 << at, f"rsv{at}") for at in range(4)]
+        scene = Snapshot.of("pool", 1, [replace(nodes("a A ....")[0], booked=tuple(busy))])
+        more = scene.with_booking("a", Booked(9, 10, 1, "more"))
+        less = scene.without("rsv3", ["a"])
+
+        for one in (scene, more, less):
+            assert [one.occupancy.during(Window(at, at + 1)) for at in range(3)] == [1, 2, 4]
+
+
 def test_questions_that_differ_in_anything_have_answers_of_their_own() -> None:
     scene = pool("a1 A .. rack=r1\na2 A .\na3 - .. rack=r1")
     questions = [
