@@ -7,9 +7,10 @@ from typing import Final
 from sqlalchemy import Connection, insert
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.core.model import Atom, BindState, Booked, Node, State
+from muster_coordinator.core.model import Atom, BindState, Booked, Entry, Grouping, Node, Shape, State
 from muster_coordinator.service import operate
 from muster_coordinator.store import migrate, read
+from muster_coordinator.store.documents import written
 from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, NODE, RESERVATION
 from muster_shared.codec import dumps
 from muster_shared.wire import FABRIC_DOMAIN
@@ -18,23 +19,24 @@ HOUR_MS: Final = 3_600_000
 SHIFT_MS: Final = 12 * HOUR_MS
 NOW_MS: Final = 1_800_000_000_000
 
-_DOMAIN_NODES: Final = 20  # nodes of one fabric: a gang of 16 fits with four spares
+DOMAIN_NODES: Final = 20  # nodes of one fabric: a gang of 16 fits with four spares
+_MODEL: Final = "NVIDIA H100 80GB HBM3"
 _MEMORY_MIB: Final = 80 * 1_024
 _LOADS: Final = (0.0, 0.2, 0.5, 1.0)  # of one fabric in one shift: some are empty, some full
 _MASKS: Final = (0b1111_1111, 0b1111_1111, 0b1111, 0b1111_0000, 0b1)  # whole nodes above all, halves, one GPU
 _FILLER: Final = "rsv_that_fills_the_calendar"
 
 
-def nodes(size: int, bookings: int, seed: int = 1) -> list[Node]:
+def nodes(size: int, bookings: int, seed: int = 1, domain_nodes: int = DOMAIN_NODES) -> list[Node]:
     """Return `size` nodes that have `bookings` bookings in all, in shifts from `NOW_MS` on."""
     booked = _calendar(size, bookings, Random(seed))  # noqa: S311 - a scene, no secret
     return [
         Node(
             id=f"node_{number:05}",
             name=f"host-{number:05}",
-            labels={FABRIC_DOMAIN: f"fabric-{number // _DOMAIN_NODES:04}.1", "rack": f"r{number // 10:04}"},
+            labels={FABRIC_DOMAIN: f"fabric-{number // domain_nodes:04}.1", "rack": f"r{number // 10:04}"},
             atoms=tuple(
-                Atom(gpu, "gpu", f"GPU-{number:05}-{gpu}", "NVIDIA H100 80GB HBM3", _MEMORY_MIB, 0) for gpu in range(8)
+                Atom(gpu, "gpu", uuid := f"GPU-{number:05}-{gpu}", _MODEL, _MEMORY_MIB, 0, gpu=uuid) for gpu in range(8)
             ),
             booked=tuple(booked[number]),
         )
@@ -66,11 +68,11 @@ def _calendar(size: int, bookings: int, chance: Random) -> list[list[Booked]]:
     made = 0
     for shift in count():
         start_ms = NOW_MS + shift * SHIFT_MS
-        loads = [chance.choice(_LOADS) for _ in range(0, size, _DOMAIN_NODES)]
+        loads = [chance.choice(_LOADS) for _ in range(0, size, DOMAIN_NODES)]
         for number in range(size):
             if made == bookings:
                 return booked
-            if chance.random() < loads[number // _DOMAIN_NODES]:
+            if chance.random() < loads[number // DOMAIN_NODES]:
                 booked[number].append(Booked(start_ms, start_ms + SHIFT_MS, chance.choice(_MASKS), _FILLER))
                 made += 1
     raise AssertionError("shifts do not end")
@@ -96,6 +98,9 @@ def _node_row(node: Node, pool_id: str, at: Moment) -> dict[str, object]:
         "applied_rev": 0,
         "rev": 1,
         "version": 0,
+        "changed_version": 0,
+        "fault_ms": 0,
+        "slots": "{}",
         "last_report_ms": at.ms,
         "created_ms": at.ms,
     }
@@ -107,6 +112,10 @@ def _atom_row(node: Node, atom: Atom) -> dict[str, object]:
         "number": atom.number,
         "kind": atom.kind,
         "device": atom.device,
+        "gpu": atom.gpu,
+        "part": 0,
+        "profile": "",
+        "milli": atom.milli,
         "model": atom.model,
         "memory_mib": atom.memory_mib,
         "island": atom.island,
@@ -123,11 +132,9 @@ def _filler_row(pool_id: str, at: Moment) -> dict[str, object]:
         "state": State.PLACED,
         "risks": "[]",
         "request": "{}",
-        "kind": "gpu",
-        "count": 8,
-        "topology": "any",
-        "memory_mib": 0,
-        "selector": "{}",
+        "shape": written(Shape((Entry("gpu", 8),))),
+        "grouping": written(Grouping()),
+        "agreed": "[]",
         "size": 1,
         "start_ms": at.ms,
         "duration_ms": SHIFT_MS,
@@ -148,6 +155,7 @@ def _allocation_row(allocation_id: str, node_id: str) -> dict[str, object]:
         "generation": 1,
         "live": True,
         "bind_state": BindState.RESERVED,
+        "agreed": "[]",
         "guard_armed": False,
     }
 

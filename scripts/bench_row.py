@@ -16,14 +16,14 @@ class Row:
     group: str
     name: str
     value: float
-    unit: str  # `ms`: lower is better; `per s`: higher is
+    unit: str  # `per s`: higher is better; anything else: lower is
     target: float
     baseline: float
 
     @property
     def ok(self) -> bool:
         """Is the target met?"""
-        return self.value <= self.target if self.unit == "ms" else self.value >= self.target
+        return self.value >= self.target if self.unit == "per s" else self.value <= self.target
 
     def document(self) -> dict[str, Any]:
         """Return the row as programs read it."""
@@ -32,8 +32,8 @@ class Row:
         return {**row, "ok": self.ok, "baseline": baseline}
 
 
-def median_ms(measured: Callable[[A], object], arguments: Iterable[A], clock: Callable[[], float]) -> float:
-    """Return the median time of one call, in milliseconds, each with another argument.
+def times_of(measured: Callable[[A], object], arguments: Iterable[A], clock: Callable[[], float]) -> list[float]:
+    """Return the times of single calls, in seconds, shortest first, each with another argument.
 
     Args:
         measured: What is called.
@@ -47,7 +47,18 @@ def median_ms(measured: Callable[[A], object], arguments: Iterable[A], clock: Ca
         begun = clock()
         measured(argument)
         times.append(clock() - begun)
-    return in_ms(median(times))
+    return sorted(times)
+
+
+def median_ms(measured: Callable[[A], object], arguments: Iterable[A], clock: Callable[[], float]) -> float:
+    """Return the median time of one call, in milliseconds. Arguments as of `times_of`."""
+    return in_ms(median(times_of(measured, arguments, clock)))
+
+
+def p99_ms(measured: Callable[[A], object], arguments: Iterable[A], clock: Callable[[], float]) -> float:
+    """Return the time that 99 of 100 calls stay below, in milliseconds. Arguments as of `times_of`."""
+    times = times_of(measured, arguments, clock)
+    return in_ms(times[(len(times) * 99 - 1) // 100])
 
 
 def in_ms(seconds: float) -> float:

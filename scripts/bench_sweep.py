@@ -10,12 +10,13 @@ def naive_gang(pool: list[Node], request: Request) -> list[str] | None:
 
     It knows neither holds nor islands, which the measured pools do not have, and tells no reason.
     """
-    assert request.topology_key is not None
+    (topology_key,) = request.grouping.required
+    (entry,) = request.shape.entries
     groups: defaultdict[str, list[str]] = defaultdict(list)
     for node in pool:
         free = [atom for atom in node.atoms if not _is_booked(node, atom.number, request)]
-        if len(free) >= request.shape.count and request.topology_key in node.labels:
-            groups[node.labels[request.topology_key]].append(node.id)
+        if len(free) >= entry.count and topology_key in node.labels:
+            groups[node.labels[topology_key]].append(node.id)
     able = [sorted(group) for group in groups.values() if len(group) >= request.size]
     return min(able, key=len)[: request.size] if able else None
 

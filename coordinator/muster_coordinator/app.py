@@ -35,6 +35,7 @@ from muster_coordinator.store import migrate
 from muster_coordinator.store.engine import Database, DatabaseInUseError
 
 _ALONE_S: Final = 10.0  # a safety net: in one process every change is a beat
+_RELAY_APART_S: Final = 0.05  # a burst of events is numbered together: nobody who watches them sees the difference
 _log = structlog.get_logger("muster_coordinator")
 
 
@@ -92,10 +93,11 @@ async def running(config: Config, clock: Clock) -> AsyncGenerator[Running]:
         stack.push_async_callback(database.close)
         await database.write(migrate.upgrade)
         await database.write(prepare, clock.moment(), DEFAULT_POOL, config.policy)
-        changed, published = Notifier(), Notifier()
+        recorded, published = Notifier(), Notifier()
+        changed = Notifier(also=recorded)
         revs = Revs(database)
         index = PoolIndex()
-        services = Services(database, clock, changed, published, revs, index, config.join_token)
+        services = Services(database, clock, changed, recorded, published, revs, index, config.join_token)
         holder = f"{socket.gethostname()}-{os.getpid()}-{clock.moment().chance.getrandbits(32):08x}"
         pools = PoolPass(database, clock, changed, index, holder)
         tick_s = config.tick_ms / 1000
@@ -104,8 +106,10 @@ async def running(config: Config, clock: Clock) -> AsyncGenerator[Running]:
         loops = [
             asyncio.create_task(every(pools.run_once, tick_s, changed, "pools", pools.begin_anew), name="pools"),
             asyncio.create_task(every(revs.run_once, look_s, changed, "revs"), name="revs"),
-            asyncio.create_task(every(Relay(database, published).run_once, look_s, changed, "relay"), name="relay"),
         ]
+        relay = Relay(database, published)
+        numbering = every(relay.run_once, look_s, recorded, "relay", apart_s=_RELAY_APART_S)
+        loops.append(asyncio.create_task(numbering, name="relay"))
         loops.append(asyncio.create_task(ping_watchdog(), name="watchdog"))
         for loop in loops:
             stack.push_async_callback(_cancelled, loop)

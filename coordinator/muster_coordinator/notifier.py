@@ -6,7 +6,13 @@ import asyncio
 class Notifier:
     """Counts beats; each committed change is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, also: "Notifier | None" = None) -> None:
+        """Start at none.
+
+        Args:
+            also: Beats whenever this one does: who waits there must see these changes too.
+        """
+        self._also = also
         self._beats = 0
         self._waiters: set[asyncio.Future[None]] = set()
 
@@ -17,6 +23,8 @@ class Notifier:
 
     def beat(self) -> None:
         """Something was committed."""
+        if self._also is not None:
+            self._also.beat()
         self._beats += 1
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:

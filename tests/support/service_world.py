@@ -93,7 +93,7 @@ class Coordinator:
         self.clock = clock
         self.revs = Revs(self.database)
         self.index = PoolIndex()
-        self.services = Services(self.database, clock, Notifier(), Notifier(), self.revs, self.index, None)
+        self.services = Services(self.database, clock, Notifier(), Notifier(), Notifier(), self.revs, self.index, None)
         self.passes = PoolPass(self.database, clock, self.services.changed, self.index, holder)
 
     async def write(

@@ -92,7 +92,9 @@ class SimCoordinator:
         self._armed = None
         changed = Notifier()
         index = PoolIndex()
-        self.services = Services(self._database, self._clock, changed, Notifier(), Revs(self._database), index, None)
+        self.services = Services(
+            self._database, self._clock, changed, Notifier(), Notifier(), Revs(self._database), index, None
+        )
         self._pass = PoolPass(self._database, self._clock, changed, index, f"{self.name}-{self.process}")
         self._seen = changed.beats
         self._every(self.process, TICK_MS, self._tick)

@@ -17,7 +17,8 @@ class Services:
 
     database: Database
     clock: Clock
-    changed: Notifier  # something was committed
+    changed: Notifier  # something was committed that somebody may have to act on; it is recorded, too
+    recorded: Notifier  # an event was committed
     published: Notifier  # an event got its number
     revs: Revs
     index: PoolIndex

@@ -21,6 +21,7 @@ async def every(
     notifier: Notifier,
     name: str,
     absent: Callable[[], None] | None = None,
+    apart_s: float = 0.0,
 ) -> None:
     """Call `run_once` for ever. The database being away, or another leader, ends a round, not the loop.
 
@@ -30,6 +31,7 @@ async def every(
         notifier: Whose beats begin a round at once.
         name: For the log.
         absent: Called before a round that comes so late that the process was stopped, suspended or starved.
+        apart_s: From the end of a round to the next, however many beats there are: one round then serves them all.
     """
     clock = asyncio.get_running_loop().time
     began_s = clock()
@@ -46,4 +48,6 @@ async def every(
         except (DBAPIError, OSError):
             _log.exception("round failed", loop=name, next_try_s=_RETRY_S)
             await asyncio.sleep(_RETRY_S)
+        if apart_s:
+            await asyncio.sleep(apart_s)
         await notifier.wait(seen, interval_s)

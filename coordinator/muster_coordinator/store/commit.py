@@ -120,6 +120,11 @@ _NODES_LOCKED: Final = (
 )
 _NEW_ALLOCATION: Final = insert(ALLOCATION)
 _NEW_BOOKING: Final = insert(BOOKING)
+_NUMBERED: Final = (
+    update(EVENT)
+    .where(EVENT.c.number == bindparam("of_event", type_=BigInteger))
+    .values(seq=bindparam("place", type_=BigInteger))
+)
 _NEW_EVENT: Final = insert(EVENT)
 
 
@@ -337,7 +342,6 @@ def publish(connection: Connection, batch: int) -> int:
         return 0
     last = connection.execute(select(EVENT.c.seq).where(EVENT.c.seq.is_not(None)).order_by(EVENT.c.seq.desc()).limit(1))
     seq = last.scalar() or 0
-    for number in numbers:
-        seq += 1
-        connection.execute(update(EVENT).where(EVENT.c.number == number).values(seq=seq))
+    places = [{"of_event": number, "place": place} for place, number in enumerate(numbers, seq + 1)]
+    connection.execute(_NUMBERED, places)
     return len(numbers)

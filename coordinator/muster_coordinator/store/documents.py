@@ -7,7 +7,6 @@ from typing import Final
 from muster_coordinator.core.model import Agreed, Entry, Grouping, Shape
 from muster_shared.codec import dumps, loads
 
-
 _KEPT: Final = 4_096  # shapes and groupings that people ask for again and again
 
 

@@ -29,8 +29,9 @@ async def create(call: Call[Services, ReservationRequest, None]) -> ReservationV
     request = _with_key(call.body, call.idempotency_key)
     services = call.services
     admitted = await services.database.flow(reserve, services.clock.moment(), request, services.index)
-    if not admitted.replayed:
-        await services.advance_all([admitted.reservation_id] if admitted.is_due else [])
+    if admitted.is_due:
+        await services.advance_all([admitted.reservation_id])
+    services.recorded.beat()
     return await services.database.read(look.reservation, admitted.reservation_id)
 
 
