@@ -12,7 +12,6 @@ from muster_agent.config import Config
 from muster_agent.core import machine
 from muster_agent.core.readings import HostReading
 from muster_agent.core.records import EXPOSED
-from muster_agent.door.metrics import offering
 from muster_agent.door.status_file import StatusFile
 from muster_agent.drivers.bind import BindDriver, BindError
 from muster_agent.drivers.bind.cdi import Cdi
@@ -109,6 +108,8 @@ async def serve(
         async with AsyncExitStack() as resources:
             http = await resources.enter_async_context(session())
             if config.metrics_listen:
+                from muster_agent.door.metrics import offering  # noqa: PLC0415 - a web server is 3 MiB, for few hosts
+
                 figures = offering(config.metrics_listen, lambda: status_file.latest, clock.boot_ms)
                 host_name, port = await resources.enter_async_context(figures)
                 _log.info("metrics", url=f"http://{host_name}:{port}/metrics")
