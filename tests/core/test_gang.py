@@ -77,6 +77,20 @@ def test_a_gap_too_short_for_anybody_is_worth_more_than_a_spare() -> None:
     assert first(900) == "a1:0123 a2:0123"  # as long as that is of use
 
 
+def test_a_whole_group_is_broken_where_a_gap_or_a_spare_weighs_more() -> None:
+    # A is whole. B is not, would leave useless gaps, and its other node is on hold.
+    scene = pool("a1 A ....\na2 A ....\nb1 B ....\nb2 B ....x\nb3 B ####")
+    for node_id in ("b1", "b2"):
+        scene = scene.with_booking(node_id, Booked(2_001, 9_000, 0b1111, "next"))
+
+    def first(whole: int, gaps: int, spare: int) -> str:
+        weights = Policy(rank_tightest=9, rank_whole_domain=whole, rank_usable_gaps=gaps, rank_spare=spare)
+        return drawn(plan(scene, asked(4, 1), weights))[:2]
+
+    assert [first(3, 2, 1), first(3, 1, 2), first(3, 0, 0)] == ["b1", "b1", "b1"]
+    assert [first(2, 3, 1), first(2, 1, 3), first(0, 1, 0)] == ["a1", "a1", "a1"]
+
+
 def test_members_are_the_nodes_with_the_least_left_over() -> None:
     assert chosen("a1 A ........\na2 A ....####\na3 A ..######\na4 A ...#####", count=2) == "a3:01 a4:01"
 

@@ -105,6 +105,18 @@ def test_no_repair_moves_more_members_than_its_segments_need(
 
 
 @given(scenes())
+def test_the_order_of_members_changes_no_repair_of_segments(
+    scene_of: tuple[Snapshot, Reservation, frozenset[str]],
+) -> None:
+    scene, gang, bad = scene_of
+    turned = replace(gang, members=gang.members[::-1])
+
+    first, second = (plan_repair(one, bad, scene, gang.window, Policy(), seed=0) for one in (gang, turned))
+
+    assert first == (replace(second, kept=second.kept[::-1]) if isinstance(second, Repaired) else second)
+
+
+@given(scenes())
 def test_a_repaired_gang_is_whole_and_in_whole_segments(
     scene_of: tuple[Snapshot, Reservation, frozenset[str]],
 ) -> None:

@@ -154,6 +154,12 @@ def test_the_fabric_with_the_fewest_nodes_to_spare_takes_the_segments() -> None:
     assert answer.members[0].agreed == ((KEY, "B"), (RACK, "r4"))
 
 
+def test_members_stand_segment_by_segment_and_by_name_in_each() -> None:
+    scene = pool("n1 A .... rack=r2\nn2 A .... rack=r1\nn10 A .... rack=r1\nn4 A .... rack=r2")
+
+    assert drawn(plan(scene, asked(4, 4, grouping=IN_A_FABRIC))) == "n2:0123 n10:0123 n1:0123 n4:0123"
+
+
 def test_a_rack_that_is_taken_whole_is_not_broken() -> None:
     # Equally tight: A takes one rack whole and breaks none, B would break one that is wholly free.
     scene = pool(f"{racks(A_r1=2)}\nax A .... rack=r2\n{racks(B_r3=3)}")
