@@ -152,6 +152,13 @@ def test_no_window_ends_after_the_calendar() -> None:
     assert window(Search(pool("a1 A ...."), asked(4, window=Window(1, 2))).longest(MS_MAX)) == (1, MS_MAX)
 
 
+def test_of_two_largest_gangs_the_first_by_name_is_told() -> None:
+    near = Search(pool("a1 B ....\na2 A ...."), asked(4, 2)).largest_gang()
+
+    assert near is not None
+    assert (near.request.size, near.agreed) == (1, ((KEY, "A"),))
+
+
 def test_several_entries_are_counted_in_one_unit() -> None:
     """S37: a preview's figure is the sum of what its atoms are."""
     scene = pool("a1 A .[..](....)\na2 A .[..](....)")

@@ -57,6 +57,12 @@ def test_a_gang_whose_every_member_is_bad_moves_whole() -> None:
     assert moves("a1 A ....\na2 A ....\nb1 B ....\nb2 B ....", bad="a1 a2") == " + b1:0123 b2:0123"
 
 
+def test_a_gang_that_moves_whole_goes_where_it_would_be_placed_anew() -> None:
+    tighter_in_b = "a1 A ....\na2 A ....\na3 A ....\na4 A ....\na5 A ....\nb1 B ....\nb2 B ...."
+
+    assert moves(tighter_in_b, bad="a1 a2") == " + b1:0123 b2:0123"
+
+
 def test_a_kept_member_s_node_takes_no_second_member() -> None:
     # a1 has room for two members, but a gang is on distinct nodes.
     assert moves("a1 A ........\na2 A ....\nb1 B ....", bad="a2") == "doesNotFit"

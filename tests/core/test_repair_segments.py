@@ -37,6 +37,17 @@ def test_a_member_moves_inside_its_own_segment() -> None:
     assert moves(others, "a1 a2 a4") == "a3:0123 + a5:0123 a6:0123 a7:0123"
 
 
+def test_nodes_come_in_the_order_of_their_segments_whatever_that_of_the_members() -> None:
+    gang = placed(FOUR, 4, segment_size=2)
+    scene = with_gang(pool(f"{OWN}a5 A .... rack=r1\na7 A .... rack=r2"), gang)
+    turned = replace(gang, members=gang.members[::-1])
+
+    for one in (gang, turned):
+        answer = plan_repair(one, frozenset({"a2", "a4"}), scene, gang.window, Policy(), seed=0)
+        assert isinstance(answer, Repaired)
+        assert drawn_members(answer.added) == "a5:0123 a7:0123"
+
+
 def test_a_segment_is_never_mended_from_another_rack_nor_from_one_of_the_same_name_elsewhere() -> None:
     assert moves("b1 B .... rack=r1\na5 A .... rack=r3", "a2") == "doesNotFit"
 
