@@ -258,3 +258,33 @@ async def test_a_node_that_reports_is_not_fenced(world: World) -> None:
 
     assert refusal.value.code is Code.CONFLICT
     assert await world.rows() == before
+
+
+async def test_a_node_that_obeyed_a_revision_from_a_lost_future_is_led_beyond_it_and_confirms_nothing(
+    world: World,
+) -> None:
+    """F09: the database was restored from an older copy, and the node would refuse every lower revision."""
+    agent = await world.join("a1")
+    gang = await world.reserve(asks())
+    await agent.turn()
+    await world.coordinator.cancel(gang.id)
+    agent.applied_rev += 1_000
+    await agent.report()
+
+    rev = await world.coordinator.rev_of(agent.node_id)
+    assert rev > agent.applied_rev
+    assert await world.state(gang.id) == "ending"  # what a lost future let go of confirms nothing here
+    await world.settle()
+    assert await world.state(gang.id) == "ended"
+    assert agent.applied_rev == rev
+
+
+async def test_a_revision_beyond_all_counting_is_refused_and_changes_nothing(world: World) -> None:
+    agent = await world.join("a1")
+    before = await world.rows()
+
+    with pytest.raises(Problem) as refusal:
+        await world.coordinator.take_report(agent.node_id, agent.next_report(applied_rev=(1 << 53) - 1))
+
+    assert refusal.value.code is Code.INVALID_INPUT
+    assert await world.rows() == before

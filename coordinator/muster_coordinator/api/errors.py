@@ -8,6 +8,7 @@ from typing import Final
 
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Middleware
+from sqlalchemy.exc import DBAPIError, IntegrityError
 from structlog.typing import FilteringBoundLogger
 
 from muster_shared.codec import Message, encode
@@ -68,6 +69,11 @@ def problem_middleware(logger: FilteringBoundLogger) -> Middleware:
             if refusal.status < HTTPStatus.BAD_REQUEST:
                 raise
             return _response(request, _reworded(request, refusal), allow=refusal.headers.get(hdrs.ALLOW))
+        except (DBAPIError, OSError) as failure:
+            logger.warning("database failed", request_id=request[_ID], path=request.path, error=_first_line(failure))
+            if request.get(_STARTED):
+                raise
+            return _response(request, _no_database(failure))
         except Exception:
             logger.exception("request failed", request_id=request[_ID], method=request.method, path=request.path)
             if request.get(_STARTED):
@@ -75,6 +81,20 @@ def problem_middleware(logger: FilteringBoundLogger) -> Middleware:
             return _response(request, Problem(Code.INTERNAL, "The coordinator failed; its log has the request id"))
 
     return answer_problems
+
+
+def _no_database(failure: Exception) -> Problem:
+    if isinstance(failure, IntegrityError):
+        return Problem(Code.INTERNAL, "The coordinator failed; its log has the request id")  # ours, not the database's
+    return Problem(
+        Code.UNAVAILABLE,
+        "The database cannot be read or written right now, and nothing was changed; try again. The coordinator's log "
+        "has the reason under the request id",
+    )
+
+
+def _first_line(failure: Exception) -> str:
+    return str(failure).partition("\n")[0]
 
 
 async def stamp(request: web.Request, response: web.StreamResponse) -> None:

@@ -92,6 +92,15 @@ def cluster_id(connection: Connection) -> str:
     return str(connection.execute(select(CLUSTER.c.id)).scalar_one())
 
 
+def is_writable(connection: Connection) -> None:
+    """Write the cluster's row as it is: it fails where nothing can be stored.
+
+    Raises:
+        DBAPIError: The disk is full, the database read-only or away.
+    """
+    connection.execute(update(CLUSTER).values(created_ms=CLUSTER.c.created_ms))
+
+
 def _refuse_another_host(connection: Connection, row: RowMapping, registration: Registration, *, is_live: bool) -> None:
     if row["machine_id"] != registration.machine_id:
         raise Problem(

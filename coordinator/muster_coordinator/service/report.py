@@ -14,8 +14,10 @@ from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.read import HELD_BY_NODE
 from muster_coordinator.store.tables import ALLOCATION, HOLD, NODE, RESERVATION
 from muster_shared.codec import dumps, encode, loads
+from muster_shared.errors import Code, Problem
 from muster_shared.wire import EXPOSED, AssignmentStatus, Hold, Inventory, Report, ReportAnswer
 
+_REV_MAX: Final = 1 << 52  # one change a microsecond for a century, and still exact wherever JSON is read
 _PAST_BOOTS: Final = 16  # late reports of older boots than these would have to be days late
 _EARLY_MS: Final = 30_000  # nodes end early, by the round trip of the order that told them (at most its time-out)
 _MEASURED: Final = ("fabric.", "gpu.", "driver.")
@@ -60,7 +62,8 @@ def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> He
         sent: Absolute state of the node.
 
     Raises:
-        Problem: `CONFLICT` when it lists a GPU that another node reports; nothing was stored.
+        Problem: `CONFLICT` when it lists a GPU that another node reports; `INVALID_INPUT` for a revision beyond all
+            counting. Nothing was stored.
     """
     of_node = {"node_id": node_id}
     pool_id = connection.execute(_POOL_OF, of_node).scalar_one()
@@ -72,7 +75,11 @@ def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> He
     if _is_stale(row, sent):
         return Heard(answer.model_copy(update={"accepted": False, "reason": "stale"}))
     changes = _Changes()
-    columns: dict[str, Any] = {
+    columns: dict[str, Any] = {}
+    if sent.applied_rev > row["rev"]:
+        sent = _of_the_future(connection, at, row, sent, columns)
+        changes.facts = True
+    columns |= {
         "boot_id": sent.boot_id,
         "seq": sent.seq,
         "applied_rev": sent.applied_rev,
@@ -104,6 +111,22 @@ def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> He
         read.soonest_first(connection, changes.touched),
         is_news=changes.facts or bool(changes.touched),
     )
+
+
+def _of_the_future(
+    connection: Connection, at: Moment, row: RowMapping, sent: Report, columns: dict[str, Any]
+) -> Report:
+    """Take a node that has obeyed a revision which this database never gave: it was restored from an older copy.
+
+    The node would refuse every lower revision, so the next one is higher; what it applied was another's word, and
+    confirms nothing that stands here. Source: facts on reliability, F09.
+    """
+    if sent.applied_rev > _REV_MAX:
+        raise Problem(Code.INVALID_INPUT, "appliedRev: no coordinator counts that far")
+    columns["rev"] = sent.applied_rev + 1
+    fact = Fact("node.rev_ahead", {"rev": row["rev"], "appliedRev": sent.applied_rev})
+    commit.record_node(connection, at, row["id"], row["pool_id"], fact)
+    return sent.model_copy(update={"applied_rev": 0})
 
 
 def look_again(connection: Connection, at: Moment, node_ids: Iterable[str]) -> set[str]:

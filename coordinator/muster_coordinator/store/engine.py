@@ -20,6 +20,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 _BUSY_MS: Final = 5_000  # the longest transaction takes a fraction of it; whoever waits longer should be told
+_TRIES: Final = 3  # of a transaction that PostgreSQL broke off for the good of another
+_PASSING: Final = frozenset({"40P01", "40001", "55P03"})
+"""Deadlock, serialization failure, lock time-out. Source: PostgreSQL's manual, appendix A; facts F11."""
+
 _OVERLAP: Final = "muster_booking_overlap"
 """What both guards call themselves: the exclusion constraint's name, the triggers' message."""
 
@@ -116,6 +120,15 @@ class _Loop:
         self.engine = self._engine.sync_engine
 
     async def begin(self, body: Callable[[Connection], R]) -> R:
+        for _ in range(_TRIES - 1):
+            try:
+                return await self._begin(body)
+            except DBAPIError as error:
+                if not _is_passing(error):
+                    raise
+        return await self._begin(body)
+
+    async def _begin(self, body: Callable[[Connection], R]) -> R:
         async with self._engine.begin() as connection:
             return await connection.run_sync(body)
 
@@ -153,6 +166,11 @@ def prepared(engine: Engine, *, read_only: bool = False) -> Engine:
         connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
 
     return engine
+
+
+def _is_passing(error: DBAPIError) -> bool:
+    """Tell whether the same transaction may well succeed when it is tried again at once: nothing of it was stored."""
+    return getattr(error.orig, "sqlstate", None) in _PASSING
 
 
 def is_overlap(error: DBAPIError) -> bool:

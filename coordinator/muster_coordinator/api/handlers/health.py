@@ -2,7 +2,7 @@
 
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
-from muster_coordinator.service.join import cluster_id
+from muster_coordinator.service.join import is_writable
 from muster_shared.codec import Message
 
 
@@ -18,6 +18,6 @@ async def alive(_call: Call[Services, None, None]) -> HealthView:
 
 
 async def ready(call: Call[Services, None, None]) -> HealthView:
-    """Answer when the database does."""
-    await call.services.database.read(cluster_id)
+    """Answer when the database can be read, and written: on a full disk only reads go on."""
+    await call.services.database.write(is_writable)
     return HealthView(status="ready")
