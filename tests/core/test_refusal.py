@@ -134,14 +134,14 @@ def test_a_hold_that_nobody_can_date_is_said_without_a_date() -> None:
 
 
 def test_of_a_large_pool_the_groups_that_come_closest_to_a_gang_are_dated() -> None:
-    booked_until = {f"a{at:02}": 9_000 for at in range(64)} | {"b00": 5_000}
-    drawing = "\n".join(["ax A ....", *(f"{name} {name[0].upper()} ...." for name in booked_until)])
+    booked_until = {f"z{at:02}": 9_000 for at in range(64)} | {"b00": 5_000}
+    drawing = "\n".join(["zx Z ....", *(f"{name} {name[0].upper()} ...." for name in booked_until)])
     scene = pool(drawing)
     for name, end_ms in booked_until.items():
         scene = scene.with_booking(name, Booked(0, end_ms, 0b1111, "rsv"))
 
     answer = plan(scene, asked(4, 2))
-    fewer = plan(scene.with_nodes(2, [replace(scene.views["a00"].node, booked=(), leased=True)]), asked(4, 2))
+    fewer = plan(scene.with_nodes(2, [replace(scene.views["z00"].node, booked=(), leased=True)]), asked(4, 2))
 
     assert isinstance(answer, Refusal)
     assert isinstance(fewer, Refusal)
