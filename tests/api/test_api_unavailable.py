@@ -1,6 +1,6 @@
 """The database fails: the caller hears that nothing was changed and may try again, and reads go on."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -12,17 +12,23 @@ MANY = 400  # requests that no file with a free page or two can take
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
-    """Let no SQLite file of this process grow any more, until there is room again."""
+def full_disk() -> Iterator[Callable[[], None]]:
+    """Let no SQLite file of this process grow any more, until the one thing that it gives makes room again."""
 
     pages = 1  # clamped to the present size
 
     def limit(connection: Connection) -> None:
         connection.exec_driver_sql(f"PRAGMA max_page_count = {pages}")
 
+    def make_room() -> None:
+        nonlocal pages
+        pages = 1 << 30
+
     event.listen(Engine, "begin", limit)
-    yield
-    pages = 1 << 30
+    try:
+        yield make_room
+    finally:
+        event.remove(Engine, "begin", limit)
 
 
 async def create(api: Api, number: int) -> tuple[int, dict[str, object]]:
@@ -37,15 +43,17 @@ async def test_a_full_disk_is_unavailable_and_not_a_bug_of_ours_and_nothing_is_h
     if "sqlite" not in database_url:
         pytest.skip("the page limit is SQLite's")
     made = 0
-    with full_disk():
+    with full_disk() as make_room:
         status, answer = 201, {}
         while status == 201 and made < MANY:
             status, answer = await create(api, made)
             made += status == 201
         listed, _ = await api.call("GET", "/v1/pools")
+        stored = await api.rows()
+        make_room()
+        again, _ = await create(api, made)
 
     assert (status, answer["code"], listed) == (503, "UNAVAILABLE", 200)
     assert "nothing was changed" in str(answer["detail"])
-    stored = await api.rows()
     assert (len(stored["reservation"]), len(stored["event"])) == (made, 2 * made + 1)
-    assert (await create(api, made))[0] == 201
+    assert again == 201
