@@ -78,7 +78,7 @@ def faults_of_mask(mask: int) -> list[FabricFault]:
     (4) and access timeout (6), where 1 is true; four bits for incorrect configuration (8), where 1 is none; two bits
     for the connection to the global fabric manager (14), where 2 is lost.
     """
-    faults = [fault for shift, bad, fault in _FLAGS if mask >> shift & 3 == bad]
+    faults: list[FabricFault] = [fault for shift, bad, fault in _FLAGS if mask >> shift & 3 == bad]
     configuration = mask >> _CONFIGURATION_SHIFT & 0xF
     if configuration > _CONFIGURATION_NONE:
         faults.append(_CONFIGURATIONS.get(configuration, "incorrectConfiguration"))

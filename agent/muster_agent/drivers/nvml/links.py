@@ -16,7 +16,7 @@ from muster_agent.drivers.nvml.calls import INVALID_ARGUMENT, NOT_SUPPORTED, NVL
 _NO_SUCH_LINK: Final = frozenset({INVALID_ARGUMENT, NOT_SUPPORTED})
 _GPU, _SWITCH = 0, 2  # what an NVLink leads to
 _P2P_NVLINK: Final = 2  # which of the peer-to-peer capabilities
-_P2P_OK: Final = 0
+_P2P_OK: Final = 0  # any other status names a reason why not
 
 
 @dataclass(frozen=True, slots=True)
