@@ -86,7 +86,7 @@ def test_a_refusal_speaks_of_the_least_that_would_have_done() -> None:
 def test_the_level_is_the_first_at_which_trying_everything_finds_a_gang(
     nodes: list[Node],
     request: Request,
-    turned: bool,  # noqa: FBT001 - drawn
+    turned: bool,  # noqa: FBT001 - chance chooses it
 ) -> None:
     grouping = request.grouping
     preferred = (ROW, KEY, RACK) if turned else (RACK, KEY)

@@ -79,7 +79,8 @@ def changed(scene: Snapshot, code: bytes, now_ms: int) -> Snapshot:
             {"name": "host-1"},
         ]
     )
-    return scene.with_nodes(scene.version + 1, [replace(node, **fact)], now_ms)  # type: ignore[arg-type]  # by name
+    other = replace(node, **fact)  # type: ignore[arg-type]  # columns of a node, by name
+    return scene.with_nodes(scene.version + 1, [other], now_ms)
 
 
 @given(
