@@ -156,6 +156,10 @@ def _tell_inventory(connection: Connection, at: Moment, row: RowMapping, invento
         "labels": inventory.labels,
         "fabricReason": inventory.fabric_reason,
     }
+    known = {(finding.cause, finding.device, finding.code) for finding in before.findings} if before else set()
+    fresh = [finding for finding in inventory.findings if (finding.cause, finding.device, finding.code) not in known]
+    if fresh:
+        data["findings"] = [f"{finding.cause}: {finding.message}" for finding in fresh]
     if before is not None:
         data["former"] = {"labels": before.labels, "fabricReason": before.fabric_reason}
     commit.record_node(connection, at, row["id"], row["pool_id"], Fact("node.inventory_changed", data))
