@@ -3,7 +3,7 @@
 Source: the Prometheus text exposition format, version 0.0.4.
 """
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
 
@@ -66,7 +66,7 @@ def _family(name: str, text: str, samples: Iterable[Sample]) -> Iterable[str]:
 @asynccontextmanager
 async def offering(
     listen: str, latest: Callable[[], Picture | None], boot_ms: Callable[[], int]
-) -> AsyncIterator[tuple[str, int]]:
+) -> AsyncGenerator[tuple[str, int]]:
     """Serve `/metrics` for as long as the block lasts; gives the address.
 
     Args:

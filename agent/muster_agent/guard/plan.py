@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 VERSION: Final = 1
 """Of the file. A guard that reads another one does nothing, and says so."""
@@ -49,8 +49,24 @@ class Plan:
         try:
             if document.pop("version") != VERSION:
                 raise PlanError(f"{path} is of another version than this guard: install guard and agent together")
-            lists = {name: tuple(document[name]) for name in ("nodes", "files", "allowed_names", "allowed_cgroups")}
-            commands = tuple(tuple(map(str, command)) for command in document["commands"])
-            return cls(**{**document, **lists, "commands": commands})
-        except (KeyError, TypeError, AttributeError) as error:
+            return cls(
+                allocation_id=str(document["allocation_id"]),
+                generation=int(document["generation"]),
+                boot_id=str(document["boot_id"]),
+                end_boot_ms=int(document["end_boot_ms"]),
+                kill_grace_ms=int(document["kill_grace_ms"]),
+                nodes=_words(document["nodes"]),
+                files=_words(document["files"]),
+                commands=tuple(map(_words, document["commands"])),
+                alive_file=str(document["alive_file"]),
+                allowed_names=_words(document["allowed_names"]),
+                allowed_cgroups=_words(document["allowed_cgroups"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise PlanError(f"{path} is damaged: {error}") from error
+
+
+def _words(value: object) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is no list")
+    return tuple(str(word) for word in cast("list[object]", value))
