@@ -36,9 +36,11 @@ def remembering(changes: int, answers: int = 256, split_at: int = 1_024) -> Iter
 
 def standing(scene: Snapshot, request: Request) -> tuple[object, ...]:
     one = Standing.of(scene, request.shape, request.grouping.required)
-    counts = (one.members, one.names, list(one.group_numbers), list(one.is_open), one.closed, one.ever, one.lanes)
+    counts = (one.members, one.names, list(one.group_numbers), list(one.is_open), one.closed, one.ever)
     layouts = [picks.layout for picks in one.picks]
-    return (one.usable, one.reasons, one.groups, [layout.atoms for layout in layouts], *counts)
+    # A pool that was wide once keeps wide lanes: what is in them is the same.
+    lanes = list(scene.masks(one.lanes))
+    return (one.usable, one.reasons, one.groups, [layout.atoms for layout in layouts], lanes, *counts)
 
 
 def changed(scene: Snapshot, code: bytes, now_ms: int) -> Snapshot:
