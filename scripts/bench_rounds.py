@@ -13,7 +13,6 @@ from muster_agent.core import machine
 from muster_agent.core.desired import Fence
 from muster_agent.core.readings import GpuEvent, HostReading, KernelLogReading
 from muster_agent.door.status_file import StatusFile
-from muster_agent.drivers.bind import BindDriver
 from muster_agent.drivers.bind.cdi import Cdi
 from muster_agent.drivers.bind.envfile import EnvFile
 from muster_agent.drivers.bind.hooks import Hooks
@@ -113,11 +112,11 @@ async def fds_grown(folder: Path, rounds: int) -> int:
 
 def _agent(folder: Path, clock: VirtualClock, journal: Journal, gpus: FakeGpus) -> Agent:
     nodes = DeviceNodes(folder / "proc", folder / "dev")
-    drivers: list[BindDriver] = [
+    drivers = (
         EnvFile(folder / "run"),
         Cdi(folder / "cdi", nodes),
         Hooks(folder / "etc", folder / "hooks", 1_000),
-    ]
+    )
     sentry = Sentry(folder / "run", nodes, drivers, Allowed(), "boot-1", clock.boot_ms, folder / "no-systemd")
     senses = Senses(_HOST, journal, clock)
     hands = Hands(journal, drivers, clock, leavings=Leavings(nodes, ProcessTable()), sentry=sentry, aside=_inline)

@@ -144,13 +144,13 @@ class Process:
         self.world = world
         self.journal = world.journal = Journal.open(world.folder / "state")
         folder, nodes = world.folder, world.host.nodes
-        drivers = [
+        drivers = (
             Imex(nodes, folder / "nodes_config.cfg"),
             EnvFile(folder / "run"),
             Cdi(folder / "cdi", nodes),
             SystemdDevices("muster-{allocation}.slice", nodes),
             Hooks(folder / "etc", folder / "state" / "hooks", 1_000),
-        ]
+        )
         sentry = Sentry(folder / "run", nodes, drivers, Allowed(), "boot-1", world.clock.boot_ms, folder / "systemd")
         records = self.journal.records()
         for driver in drivers:
