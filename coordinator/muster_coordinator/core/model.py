@@ -30,6 +30,7 @@ class Policy:
     grant_ms: int = 300_000  # the shortest grant of a bind order that can be preempted
     max_duration_ms: int = 90 * 86_400_000
     look_ahead_ms: int = 366 * 86_400_000
+    imex_channels: int = 0  # IMEX channels of each fabric that are handed out, from 1 on; 0 where hosts run no IMEX
     usable_gap_ms: int = 900_000  # a shorter gap between two bookings is of use to nobody
     # Weights of the ranks of a gang: heavier ones are compared first, equal ones added up, 0 is not asked.
     rank_tightest: int = 40

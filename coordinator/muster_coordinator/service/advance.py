@@ -66,7 +66,7 @@ class _Walk:
             case Check(starting):
                 self._check(reservation, row, starting=starting)
             case Order(allocation_ids):
-                commit.order(self.connection, self.at, allocation_ids)
+                commit.order(self.connection, self.at, self.pool_row, allocation_ids)
             case Replace(allocation_ids):
                 bad = {member.node_id for member in reservation.members if member.allocation_id in allocation_ids}
                 self._repair(reservation, bad, Move.REPLACE)

@@ -106,5 +106,6 @@ def _granted(row: RowMapping, uuids: list[str], shared: list[str], at: Moment, p
         grant_for_ms=until_ms - at.ms,
         topology_key=key,
         topology_value=None if key is None else agreed[key],
+        imex_channel=row["imex_channel"],
     )
     return _Granted(assignment, until_ms)

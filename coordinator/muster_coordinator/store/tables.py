@@ -182,6 +182,7 @@ class Allocation(SQLModel, table=True):
     grant_until_ms: int | None = Field(default=None, sa_type=BigInteger)
     guard_armed: bool = False
     dropped_ms: int | None = Field(default=None, sa_type=BigInteger)
+    imex_channel: int | None = None  # of its fabric, while it is bound; the whole gang has the same one there
     dropped_rev: int | None = Field(default=None, sa_type=BigInteger)  # the node's revision that no longer has it
 
 

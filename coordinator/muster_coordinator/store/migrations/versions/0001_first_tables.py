@@ -204,6 +204,7 @@ def upgrade() -> None:
         sa.Column("grant_until_ms", sa.BigInteger(), nullable=True),
         sa.Column("guard_armed", sa.Boolean(), nullable=False),
         sa.Column("dropped_ms", sa.BigInteger(), nullable=True),
+        sa.Column("imex_channel", sa.Integer(), nullable=True),
         sa.Column("dropped_rev", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["node_id"], ["node.id"], name=op.f("fk_allocation_node_id")),
         sa.ForeignKeyConstraint(["reservation_id"], ["reservation.id"], name=op.f("fk_allocation_reservation_id")),
