@@ -37,6 +37,11 @@ class PoolIndex:
         self._known: dict[str, _Known] = {}
         self._lock = Lock()  # never held while something is read
 
+    def load(self, connection: Connection, at: Moment) -> None:
+        """Read every pool, so that the first request finds them known."""
+        for pool_row in read.pools(connection):
+            self.snapshot(connection, pool_row, at)
+
     def snapshot(self, connection: Connection, pool_row: PoolRow, at: Moment) -> Snapshot:
         """Return a pool as the planner sees it now.
 
@@ -54,7 +59,8 @@ class PoolIndex:
             changed: list[Node] = read.nodes(connection, pool_row, at.ms)
         else:
             late = {node_id for node_id, until_ms in known.overruns.items() if until_ms <= at.ms}
-            moved = late.union(read.changed_nodes(connection, pool_row, known.snapshot.version))
+            version = known.snapshot.version
+            moved = late.union(read.changed_nodes(connection, pool_row, version) if version < pool_row.version else ())
             changed = read.nodes(connection, pool_row, at.ms, moved) if moved else []
         silent = read.silent_nodes(connection, pool_row, at.ms)
         with self._lock:

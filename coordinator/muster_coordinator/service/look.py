@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from sqlalchemy import Connection, RowMapping, and_, or_, select
+from sqlalchemy import Connection, RowMapping, String, and_, bindparam, or_, select
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, Entry, State
@@ -212,19 +212,29 @@ def _reservation(row: RowMapping, members: list[MemberView], told: Mapping[tuple
     )
 
 
+_MEMBERS: Final = (
+    select(ALLOCATION, NODE.c.name, BOOKING.c.word, BOOKING.c.mask)
+    .join(NODE, NODE.c.id == ALLOCATION.c.node_id)
+    .join(BOOKING, BOOKING.c.allocation_id == ALLOCATION.c.id)
+    .where(
+        ALLOCATION.c.reservation_id.in_(bindparam("reservation_ids", type_=String, expanding=True)), ALLOCATION.c.live
+    )
+    .order_by(NODE.c.name)
+)
+
+
 def _members(connection: Connection, reservation_ids: Collection[str]) -> defaultdict[str, list[MemberView]]:
     """Return live members in the order of their nodes' names, which is that of the gang's ranks."""
-    wanted = (
-        select(ALLOCATION, NODE.c.name)
-        .join(NODE, NODE.c.id == ALLOCATION.c.node_id)
-        .where(ALLOCATION.c.reservation_id.in_(reservation_ids), ALLOCATION.c.live)
-        .order_by(NODE.c.name)
-    )
-    rows = connection.execute(wanted).mappings().all()
-    masks = read.masks(connection, [row["id"] for row in rows])
-    devices = _devices(connection, {row["node_id"] for row in rows})
+    rows: dict[str, RowMapping] = {}
+    masks: defaultdict[str, int] = defaultdict(int)
+    for row in connection.execute(_MEMBERS, {"reservation_ids": list(reservation_ids)}).mappings():
+        rows[row["id"]] = row  # one for each mask word of its booking
+        masks[row["id"]] |= read.mask_of(row["word"], row["mask"])
+    if not rows:
+        return defaultdict(list)
+    devices = _devices(connection, {row["node_id"] for row in rows.values()})
     members: defaultdict[str, list[MemberView]] = defaultdict(list)
-    for row in rows:
+    for row in rows.values():
         known = devices[row["node_id"]]
         members[row["reservation_id"]].append(
             MemberView(
@@ -243,8 +253,9 @@ def _members(connection: Connection, reservation_ids: Collection[str]) -> defaul
 
 def _devices(connection: Connection, node_ids: Collection[str]) -> defaultdict[str, dict[int, str]]:
     devices: defaultdict[str, dict[int, str]] = defaultdict(dict)
-    for row in connection.execute(select(ATOM).where(ATOM.c.node_id.in_(node_ids))).mappings():
-        devices[row["node_id"]][row["number"]] = row["device"]
+    columns = (ATOM.c.node_id, ATOM.c.number, ATOM.c.device)
+    for node_id, number, device in connection.execute(select(*columns).where(ATOM.c.node_id.in_(node_ids))):
+        devices[node_id][number] = device
     return devices
 
 

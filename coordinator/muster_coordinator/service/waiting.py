@@ -80,6 +80,8 @@ def heads(connection: Connection, pool_id: str, key: str, limit: int) -> list[He
 
 def conditions(connection: Connection, pool_ids: Collection[str]) -> dict[tuple[str, str], str]:
     """Return what is known of the lines of some pools, by pool and key."""
+    if not pool_ids:
+        return {}
     rows = connection.execute(select(WAIT).where(WAIT.c.pool_id.in_(pool_ids)))
     return {(row.pool_id, row.key): row.condition for row in rows}
 

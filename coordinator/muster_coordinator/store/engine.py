@@ -14,7 +14,7 @@ from typing import Concatenate, Final, ParamSpec, TextIO, TypeVar
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -54,7 +54,9 @@ class Database:
             self._writer = _Threads(parsed, connections=1, read_only=False)
             self._reader = _Threads(parsed, connections=2, read_only=True)
         else:
-            self._writer = self._reader = _Loop(parsed)
+            self._writer = _Loop.of(parsed)
+            # Read committed sees each statement for itself anyway: a transaction around reads buys two round trips.
+            self._reader = self._writer.autocommitting()
 
     @property
     def engine(self) -> Engine:
@@ -79,7 +81,7 @@ class Database:
     async def close(self) -> None:
         """Give everything back."""
         await self._writer.close()
-        if self._reader is not self._writer:
+        if self.is_sqlite:
             await self._reader.close()
         if self._lock is not None:
             self._lock.close()
@@ -115,9 +117,17 @@ class _Threads:
 class _Loop:
     """PostgreSQL: a body runs on the event loop, which serves others while the server works."""
 
-    def __init__(self, url: URL) -> None:
-        self._engine = create_async_engine(url, pool_size=10, isolation_level="READ COMMITTED")
-        self.engine = self._engine.sync_engine
+    def __init__(self, engine: AsyncEngine) -> None:
+        self._engine = engine
+        self.engine = engine.sync_engine
+
+    @classmethod
+    def of(cls, url: URL) -> "_Loop":
+        return cls(create_async_engine(url, pool_size=10, isolation_level="READ COMMITTED"))
+
+    def autocommitting(self) -> "_Loop":
+        """Return the same connections for reads alone, each statement a transaction of its own."""
+        return _Loop(self._engine.execution_options(isolation_level="AUTOCOMMIT"))
 
     async def begin(self, body: Callable[[Connection], R]) -> R:
         for _ in range(_TRIES - 1):

@@ -104,10 +104,11 @@ def _foremost(
     """Leave out what cannot rank first, and of many equals all but the first by name: scoring is what costs."""
     least = min(left for left, _ in gangs.values())
     tightest = sorted(domain for domain, (left, _) in gangs.items() if left == least)
-    if policy.rank_whole_domain > max(policy.rank_usable_gaps, policy.rank_spare):
-        breaks = {domain: sum(fitting.breaks_whole(*part) for part in gangs[domain][1].items()) for domain in tightest}
-        fewest = min(breaks.values())
-        tightest = [domain for domain in tightest if breaks[domain] == fewest]
+    if policy.rank_whole_domain <= max(policy.rank_usable_gaps, policy.rank_spare):
+        return {domain: gangs[domain] for domain in tightest}  # what comes second is only known once they are scored
+    breaks = {domain: sum(fitting.breaks_whole(*part) for part in gangs[domain][1].items()) for domain in tightest}
+    fewest = min(breaks.values())
+    tightest = [domain for domain in tightest if breaks[domain] == fewest]
     enough = max(policy.top_n, _SCORED_MAX // max(1, sum(fitting.counts[group] for group in gangs[tightest[0]][1])))
     return {domain: gangs[domain] for domain in tightest[:enough]}
 
