@@ -203,6 +203,12 @@ class Snapshot:
             return self._built(self.pool_id, version, {**self.views, **changed}.values())
         return self._with(version, changed, now_ms)
 
+    def without_nodes(self, node_ids: Iterable[str]) -> "Snapshot":
+        """Return the pool after some nodes have left it."""
+        gone = frozenset(node_ids)
+        left = (view for node_id, view in self.views.items() if node_id not in gone)
+        return self._built(self.pool_id, self.version, left)
+
     def _with(self, version: int, changed: Mapping[str, NodeView], now_ms: int = 0) -> "Snapshot":
         numbers = self._numbers
         occupancy = self.occupancy.changed(

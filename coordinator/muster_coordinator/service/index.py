@@ -54,6 +54,7 @@ class PoolIndex:
         """
         known = self._known.get(pool_row.id)
         # A lower version than the known one: the database was restored from an older copy.
+        moved: set[str] = set()
         if known is None or known.snapshot.version > pool_row.version:
             known = None
             changed: list[Node] = read.nodes(connection, pool_row, at.ms)
@@ -63,8 +64,9 @@ class PoolIndex:
             moved = late.union(read.changed_nodes(connection, pool_row, version) if version < pool_row.version else ())
             changed = read.nodes(connection, pool_row, at.ms, moved) if moved else []
         silent = read.silent_nodes(connection, pool_row, at.ms)
+        gone = moved - {node.id for node in changed}
         with self._lock:
-            answer = _caught_up(known, pool_row, changed, silent, at.ms)
+            answer = _caught_up(known, pool_row, changed, gone, silent, at.ms)
             latest = self._known.get(pool_row.id)
             if latest is known or latest is None or latest.snapshot.version <= pool_row.version or known is None:
                 self._known[pool_row.id] = answer
@@ -94,14 +96,19 @@ class PoolIndex:
 
 
 def _caught_up(
-    known: _Known | None, pool_row: PoolRow, changed: Collection[Node], silent: dict[str, int], now_ms: int
+    known: _Known | None,
+    pool_row: PoolRow,
+    changed: Collection[Node],
+    gone: Collection[str],
+    silent: dict[str, int],
+    now_ms: int,
 ) -> _Known:
     if known is None:
         snapshot = Snapshot.of(pool_row.id, pool_row.version, changed)
         ends = [(_first_end_ms(node), node.id) for node in changed if node.booked]
         heapify(ends)
         return _Known(snapshot, ends, _overruns(changed), silent)
-    is_quiet = not changed and silent == known.silent and not (known.ends and known.ends[0][0] <= now_ms)
+    is_quiet = not changed and not gone and silent == known.silent and not (known.ends and known.ends[0][0] <= now_ms)
     if is_quiet and known.snapshot.version == pool_row.version:
         return known
     nodes = {node.id: node for node in changed}
@@ -123,8 +130,13 @@ def _caught_up(
         nodes[node_id] = left = replace(node, booked=tuple(one for one in node.booked if one.end_ms > now_ms))
         if left.booked:
             heappush(ends, (_first_end_ms(left), node_id))
-    overruns = {**{id_: ms for id_, ms in known.overruns.items() if id_ not in nodes}, **_overruns(nodes.values())}
-    return _Known(known.snapshot.with_nodes(pool_row.version, nodes.values(), now_ms), ends, overruns, silent)
+    nodes = {node_id: node for node_id, node in nodes.items() if node_id not in gone}
+    overruns = {
+        **{id_: ms for id_, ms in known.overruns.items() if id_ not in nodes and id_ not in gone},
+        **_overruns(nodes.values()),
+    }
+    snapshot = known.snapshot.without_nodes(gone) if gone else known.snapshot
+    return _Known(snapshot.with_nodes(pool_row.version, nodes.values(), now_ms), ends, overruns, silent)
 
 
 def _node(snapshot: Snapshot, node_id: str) -> Node | None:

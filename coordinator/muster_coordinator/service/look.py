@@ -91,7 +91,7 @@ def nodes(
     connection: Connection, at: Moment, *, pool_id: str | None = None, after: str | None = None, limit: int
 ) -> list[NodeView]:
     """List nodes in the order of their names."""
-    wanted = select(NODE).order_by(NODE.c.name).limit(limit)
+    wanted = select(NODE).where(NODE.c.removed_ms.is_(None)).order_by(NODE.c.name).limit(limit)
     if pool_id is not None:
         wanted = wanted.where(NODE.c.pool_id == known_pool(connection, pool_id).id)
     if after is not None:
@@ -105,7 +105,8 @@ def node(connection: Connection, at: Moment, name: str) -> NodeView:
     Raises:
         Problem: `NOT_FOUND`.
     """
-    rows = connection.execute(select(NODE).where(or_(NODE.c.id == name, NODE.c.name == name))).mappings().all()
+    named = or_(NODE.c.id == name, NODE.c.name == name), NODE.c.removed_ms.is_(None)
+    rows = connection.execute(select(NODE).where(*named)).mappings().all()
     if not rows:
         raise Problem(Code.NOT_FOUND, f"there is no node {name!r}; `muster nodes` lists them")
     return _nodes(connection, at, rows)[0]

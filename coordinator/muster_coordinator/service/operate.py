@@ -54,7 +54,7 @@ def set_intent(connection: Connection, at: Moment, name: str, intent: Intent, re
     Raises:
         Problem: `NOT_FOUND`.
     """
-    row = _locked(connection, name)
+    row = locked_node(connection, name)
     if row["intent"] == intent:
         return ()
     fact = Fact(f"node.{intent}", {"reason": reason})
@@ -69,7 +69,7 @@ def set_labels(connection: Connection, at: Moment, name: str, labels: Mapping[st
     Raises:
         Problem: `NOT_FOUND`; `INVALID_INPUT` for a label that the agent measures.
     """
-    row = _locked(connection, name)
+    row = locked_node(connection, name)
     for key in labels:
         if key.startswith(_RESERVED):
             raise invalid(
@@ -98,7 +98,7 @@ def clear_holds(
     Raises:
         Problem: `NOT_FOUND` for the node, or when it has no such hold.
     """
-    row = _locked(connection, name)
+    row = locked_node(connection, name)
     chosen = [HOLD.c.node_id == row["id"]]
     if device is not None:
         chosen.append(HOLD.c.device == device)
@@ -118,7 +118,7 @@ def fence(connection: Connection, at: Moment, name: str, reason: str | None) -> 
     Raises:
         Problem: `NOT_FOUND`; `CONFLICT` while the node reports: it speaks for itself.
     """
-    row = _locked(connection, name)
+    row = locked_node(connection, name)
     pool_row = read.pool(connection, row["pool_id"])
     assert pool_row is not None, "a node's pool exists: the foreign key says so"
     if read.silent_since(row["last_report_ms"], pool_row, at.ms) is None:
@@ -139,8 +139,13 @@ def fence(connection: Connection, at: Moment, name: str, reason: str | None) -> 
     return read.soonest_first(connection, touched | look_again(connection, at, [row["id"]]))
 
 
-def _locked(connection: Connection, name: str) -> RowMapping:
-    wanted = select(NODE).where(or_(NODE.c.id == name, NODE.c.name == name))
+def locked_node(connection: Connection, name: str) -> RowMapping:
+    """Lock a node's pool, then the node; return its row.
+
+    Raises:
+        Problem: `NOT_FOUND`.
+    """
+    wanted = select(NODE).where(or_(NODE.c.id == name, NODE.c.name == name), NODE.c.removed_ms.is_(None))
     row = connection.execute(wanted).mappings().first()
     if row is None:
         raise Problem(Code.NOT_FOUND, f"there is no node {name!r}; `muster nodes` lists them")

@@ -106,7 +106,7 @@ def nodes(
 
     With `window`, without the bookings that lie wholly outside it: enough to see what is free in it.
     """
-    in_pool = NODE.c.pool_id == pool_row.id
+    in_pool = (NODE.c.pool_id == pool_row.id) & NODE.c.removed_ms.is_(None)
     chosen = in_pool if node_ids is None else and_(in_pool, NODE.c.id.in_(node_ids))
     of_chosen = select(NODE.c.id).where(chosen)
     atoms = _grouped(connection, select(ATOM).where(ATOM.c.node_id.in_(of_chosen)).order_by(ATOM.c.number))

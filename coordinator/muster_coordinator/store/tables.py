@@ -76,6 +76,7 @@ class Node(SQLModel, table=True):
     fault_ms: int = Field(default=0, sa_type=BigInteger)  # when its agent last raised a hold
     slots: str = "{}"  # shares that a GPU is cut into, by its UUID, or by "" for all of the node
     last_report_ms: int | None = Field(default=None, sa_type=BigInteger)
+    removed_ms: int | None = Field(default=None, sa_type=BigInteger)  # its history stays; name and machine id are free
     created_ms: int = Field(sa_type=BigInteger)
 
 

@@ -129,6 +129,7 @@ def upgrade() -> None:
         sa.Column("fault_ms", sa.BigInteger(), nullable=False),
         sa.Column("slots", sa.String(), nullable=False),
         sa.Column("last_report_ms", sa.BigInteger(), nullable=True),
+        sa.Column("removed_ms", sa.BigInteger(), nullable=True),
         sa.Column("created_ms", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["pool_id"], ["pool.id"], name=op.f("fk_node_pool_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_node")),
