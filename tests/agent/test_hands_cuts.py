@@ -98,13 +98,13 @@ class World:
                 return "\n".join(timer for timer in sorted(self.timers) if timer.startswith(pattern.partition("*")[0]))
             case ["systemctl", "stop", *timers]:
                 self.timers -= set(timers)
+            case [*_, "nvidia-modprobe", "-c", channel]:
+                self.host.node(f"nvidia-caps-imex-channels/channel{channel}")
             case ["systemd-run", *_]:
                 unit = next(word for word in words if word.startswith("--unit=")).partition("=")[2]
                 self.timers.add(f"{unit}.timer")
             case ["nvidia-imex-ctl", "-q"]:
                 return "READY"
-            case ["nvidia-modprobe", "-c", channel]:
-                self.host.node(f"nvidia-caps-imex-channels/channel{channel}")
             case [_, "bind", _]:
                 self.hooked.add(variables["MUSTER_ALLOCATION"])
             case [_, "unbind", _]:

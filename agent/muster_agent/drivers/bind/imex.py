@@ -18,7 +18,9 @@ from muster_agent.drivers.device_nodes import DeviceNodes, imex_node
 NODES_CONFIG: Final = Path("/etc/nvidia-imex/nodes_config.cfg")
 QUERY: Final = ("nvidia-imex-ctl", "-q")
 RESTART: Final = ("systemctl", "restart", "nvidia-imex.service")
-MAKE_CHANNEL: Final = ("nvidia-modprobe", "-c")
+MAKE_CHANNEL: Final = ("systemd-run", "--quiet", "--wait", "--collect", "nvidia-modprobe", "-c")
+"""In a unit of its own, because the agent's has no right to make device nodes."""
+
 _MODE: Final = 0o644  # the daemon may run as another user; addresses are no secret
 
 
