@@ -117,12 +117,17 @@ def test_a_gpu_that_fell_off_the_bus_twice_asks_for_a_person(node: Node) -> None
 
 
 def test_a27_the_wall_clock_counts_only_over_a_reboot(node: Node) -> None:
-    def hit(number: int, tenant: str) -> None:
-        node.records = (bound(f"alloc_{number}", tenant, GPU),)
-        node.nvml(31)
+    def hit(number: int, tenant: str, gpu: str = GPU) -> None:
+        node.records = (bound(f"alloc_{number}", tenant, gpu),)
+        node.nvml(31, gpu)
+
+    for number, tenant in enumerate(("acme", "umbrella", "stark")):
+        hit(number, tenant, OTHER)
+        node.clock.wall_ms += 10 * DAY_MS  # steps, and no days
+    assert node.held == [(OTHER, "suspect", 31)]
+    node.senses.obey([Clearance(device=OTHER, cause="suspect", code=31, since_ms=node.clock.wall_ms)])
 
     hit(1, "acme")
-    node.clock.wall_ms += 10 * DAY_MS  # a step, not a week and a half
     hit(2, "umbrella")
     node.clock.wall_ms += 10 * DAY_MS
     node.restart("boot-2").look()
