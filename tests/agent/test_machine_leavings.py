@@ -269,10 +269,12 @@ def test_an_empty_gpu_is_reset_where_a_hold_asks_for_it_and_only_then() -> None:
     world.settle()
     assert world.resets == ["GPU-1"]
 
-    calm = bound(A)
-    calm.take(desired(2))
-    calm.settle()
-    assert calm.resets == []
+    for holds in ((), (ON_GPU_1,)):  # none, and one that an operator ends
+        other = bound(A)
+        other.facts = replace(FACTS, holds=holds)
+        other.take(desired(2))
+        other.settle()
+        assert other.resets == []
 
 
 def test_a_reset_that_fails_is_not_repeated_and_the_devices_are_released_to_their_hold() -> None:
