@@ -1,12 +1,13 @@
 """What the machine does about processes on devices: before a bind, after an unbind, and in the places between."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
 from muster_agent.core.machine import take
-from muster_agent.core.outcomes import EVICT_EVERY_MS
-from muster_agent.core.records import Evict, Grant, Instance, Look, Reset, State, Warn
+from muster_agent.core.outcomes import EVICT_EVERY_MS, after
+from muster_agent.core.records import Evict, Grant, Instance, Look, Outcome, Reset, State, Verify, Warn
 from muster_shared.wire import Hold
 from tests.support.agent_world import AFTER_BACKOFF_MS, FACTS, ON_GPU_1, A, B, World, bound, desired, once, order
 
@@ -109,6 +110,21 @@ def test_term_comes_first_and_kill_when_the_grace_that_was_told_is_over() -> Non
 
     assert seen == [(0, False), (1_000, False), (2_000, False), (3_000, True)]
     assert world.told() == {}
+
+
+def test_after_kill_it_is_tried_with_back_off_because_what_stays_now_stays_long() -> None:
+    world = bound(replace(A, kill_grace_ms=0))
+    world.fails = lambda act: "releaseBlocked: pid 7" if isinstance(act, Evict) else None
+    world.take(desired(2))
+    forced: list[int] = []
+
+    for _ in range(60):
+        before = len(world.acts)
+        world.settle()
+        forced += [world.boot_ms for act in world.acts[before:] if isinstance(act, Evict) and act.force]
+        world.boot_ms += 1_000
+
+    assert [later - sooner for sooner, later in pairwise(forced)] == [1_000, 2_000, 5_000, 10_000, 30_000]
 
 
 def test_a_bind_that_failed_half_way_is_emptied_too() -> None:
@@ -302,9 +318,10 @@ def test_a_gpu_on_which_somebody_else_is_is_not_reset() -> None:
 
 def test_the_guard_is_told_as_armed_while_the_last_look_saw_it_so() -> None:
     world = bound(A)
-    armed = {"alloc_a": replace(world.state.memory_of("alloc_a"), guard_armed=True)}
-    world.live = replace(world.state, memory=armed)
-    assert [status.guard_armed for status in world.statuses()] == [True]
+    for act in (Verify(world.records["alloc_a"]), Grant(world.records["alloc_a"])):
+        for armed in (False, True):
+            world.live = after(world.state, act, Outcome(world.boot_ms, guard_armed=armed))
+            assert [status.guard_armed for status in world.statuses()] == [armed]
 
     taken = take(world.state, desired(2))
     assert isinstance(taken, State)
