@@ -71,7 +71,8 @@ def _measured(url: str, history: int) -> tuple[float, float]:
 
 async def _filled(url: str, history: int) -> None:
     database = Database(url)
-    await database.write(fill, Moment(NOW_MS, Random(0)), nodes(_NODES, history, domain_nodes=_DOMAIN))  # noqa: S311
+    at = Moment(NOW_MS, Random(0))  # noqa: S311 - ids of a measurement
+    await database.write(fill, at, nodes(_NODES, history, domain_nodes=_DOMAIN))
     await database.close()
 
 

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from sqlalchemy import create_engine
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.core.model import Request, Shape
+from muster_coordinator.core.model import Entry, Grouping, Request, Shape
 from muster_coordinator.core.placement.pipeline import Plan, plan
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.store import read
@@ -17,7 +17,7 @@ from muster_shared.time import Window
 from muster_shared.wire import FABRIC_DOMAIN
 from scripts import bench_main
 from scripts.bench_pool import NOW_MS, SHIFT_MS, fill, nodes, shifts
-from scripts.bench_row import Row, median_ms
+from scripts.bench_row import Row, median_ms, p99_ms
 from scripts.bench_sweep import naive_gang
 
 MET = Row("canned", "wait_ms", 1.5, "ms", 2.0, 9.0)
@@ -63,6 +63,12 @@ def test_the_median_is_taken_of_single_calls() -> None:
     assert median_ms(lambda _: None, range(3), lambda: next(ticks)) == pytest.approx(2.0)
 
 
+def test_the_99th_of_a_hundred_is_the_last_but_one_of_a_hundred_calls() -> None:
+    ticks = iter([moment for call in range(100) for moment in (0.0, (call + 1) / 1_000)])
+
+    assert p99_ms(lambda _: None, range(100), lambda: next(ticks)) == 99.0
+
+
 def test_a_pool_to_measure_has_the_bookings_that_its_name_says_and_none_overlap() -> None:
     pool = nodes(60, 300)
 
@@ -85,7 +91,8 @@ def test_the_pool_in_the_database_is_the_pool_in_memory() -> None:
 def test_the_baseline_finds_a_gang_exactly_where_the_planner_does() -> None:
     pool = nodes(60, 300)
     starts = range(NOW_MS, NOW_MS + shifts(pool) * SHIFT_MS, SHIFT_MS // 2)
-    asked = [Request(Shape("gpu", 8), 12, FABRIC_DOMAIN, Window(start, start + SHIFT_MS)) for start in starts]
+    shape, grouping = Shape((Entry("gpu", 8),)), Grouping((FABRIC_DOMAIN,))
+    asked = [Request(shape, 12, grouping, Window(start, start + SHIFT_MS)) for start in starts]
     snapshot = Snapshot.of("pool", 1, pool)
 
     planned = [isinstance(plan(snapshot, request), Plan) for request in asked]

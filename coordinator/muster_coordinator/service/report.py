@@ -156,7 +156,8 @@ def _tell_inventory(connection: Connection, at: Moment, row: RowMapping, invento
         "labels": inventory.labels,
         "fabricReason": inventory.fabric_reason,
     }
-    known = {(finding.cause, finding.device, finding.code) for finding in before.findings} if before else set()
+    former = [] if before is None else before.findings
+    known = {(finding.cause, finding.device, finding.code) for finding in former}
     fresh = [finding for finding in inventory.findings if (finding.cause, finding.device, finding.code) not in known]
     if fresh:
         data["findings"] = [f"{finding.cause}: {finding.message}" for finding in fresh]

@@ -111,5 +111,5 @@ def blockers(counts: Mapping[ReasonCode, int], untils: Mapping[ReasonCode, int])
         counts: Nodes by reason.
         untils: Of some reasons, the earliest instant at which one of its nodes is expected back.
     """
-    ordered = sorted(((code, nodes) for code, nodes in counts.items() if nodes), key=lambda item: (-item[1], item[0]))
-    return tuple(Blocker(code, nodes, untils.get(code)) for code, nodes in ordered)
+    named = [Blocker(code, nodes, untils.get(code)) for code, nodes in counts.items() if nodes]
+    return tuple(sorted(named, key=lambda blocker: (-blocker.nodes, blocker.code)))
