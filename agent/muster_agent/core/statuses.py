@@ -5,7 +5,7 @@ from muster_agent.core.desired import Order
 from muster_agent.core.machine import INTERRUPTED
 from muster_agent.core.preconditions import obstacle
 from muster_agent.core.readings import one_line
-from muster_agent.core.records import EXPOSED, Facts, Record, State
+from muster_agent.core.records import Facts, Record, State
 from muster_shared.wire import AssignmentStatus
 
 
@@ -32,7 +32,7 @@ def _of_record(state: State, record: Record, facts: Facts | None) -> AssignmentS
         generation=record.generation,
         state="failed" if record.state == "released" else record.state,
         reason=_line(memory.failure or record.reason or _gone(record, facts)),
-        guard_armed=memory.guard_armed and record.state in EXPOSED,
+        guard_armed=memory.guard_armed,
     )
     if record.state == "released":
         return told if state.wants(record) else None
