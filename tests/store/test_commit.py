@@ -14,6 +14,7 @@ from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Lost
 from muster_coordinator.store.tables import ALLOCATION, BOOKING, EVENT
 from muster_shared.time import Window
+from muster_shared.wire import FABRIC_DOMAIN
 from tests.support.coordinator import Rows, rows
 from tests.support.service_world import HOUR, START_MS, World, asks, world_on
 
@@ -47,8 +48,9 @@ def book(connection: Connection, world: World, reservation_id: str, mask: int = 
     found = read.reservation(connection, reservation_id, lock=True)
     assert pool_row is not None
     assert found is not None
-    members = [Placed(agent.node_id, mask) for agent in world.agents.values()]
-    return commit.book(connection, world.clock.moment(), pool_row, found[0], members, WINDOW, "fabric-a.1")
+    members = [Placed(agent.node_id, mask, ((FABRIC_DOMAIN, "fabric-a.1"),)) for agent in world.agents.values()]
+    # As if planned before anything had changed: every member is looked at again.
+    return commit.book(connection, world.clock.moment(), pool_row, found[0], members, WINDOW, planned_version=0)
 
 
 @pytest.mark.parametrize("faster", ["a1", "a2", "a3"])

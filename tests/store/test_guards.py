@@ -39,7 +39,7 @@ def scene(connection: Connection) -> None:
                 created_ms=0,
             )
         )
-    shape = {"kind": "gpu", "count": 1, "topology": "any", "memory_mib": 0, "selector": "{}", "size": 1}
+    shape = {"shape": "{}", "grouping": "{}", "agreed": "[]", "size": 1}
     connection.execute(
         insert(RESERVATION).values(
             id="rsv", tenant_id="acme", pool_id="pool", state="placed", risks="[]", request="{}", **shape,

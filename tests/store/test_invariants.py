@@ -150,7 +150,7 @@ PLANTS = {
     "two members share a node": ("I02", "UPDATE allocation SET node_id = '{a}' WHERE reservation_id = '{gang}'"),
     "a member has another window": ("I02", f"UPDATE booking SET end_ms = end_ms + 1 WHERE allocation_id = {GANG}"),
     "a member gives too little": ("I02", f"UPDATE booking SET mask = 1 WHERE allocation_id = {GANG}"),
-    "a gang shares no value": ("I02", "UPDATE reservation SET topology_value = NULL WHERE id = '{gang}'"),
+    "a gang shares no value": ("I02", "UPDATE reservation SET agreed = '[]' WHERE id = '{gang}'"),
     "a member has no booking": ("I02", f"DELETE FROM booking WHERE allocation_id = {LATER}"),
     "pending work keeps members": ("I03", "UPDATE reservation SET state = 'pending' WHERE id = '{later}'"),
     "ended work keeps members": ("I03", "UPDATE reservation SET state = 'ended' WHERE id = '{gang}'"),
@@ -191,7 +191,7 @@ async def test_what_only_a_witness_can_tell_is_seen_by_who_watched(scene: Scene)
     assert await scene.database.write(watch.check, NOW) == []
 
     fallen = "UPDATE reservation SET generation = 0 WHERE id = '{later}'"
-    joined = "UPDATE reservation SET topology_value = 'f.2' WHERE id = '{gang}'"
+    joined = """UPDATE reservation SET agreed = '[["fabric.domain", "f.2"]]' WHERE id = '{gang}'"""
 
     older = "UPDATE node SET seq = seq - 1"
 

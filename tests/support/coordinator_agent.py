@@ -1,6 +1,6 @@
 """A scripted agent: it speaks the wire's messages to the coordinator's services, and binds as the script says."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -14,12 +14,15 @@ from muster_shared.wire import (
     Gpu,
     Hold,
     Inventory,
+    MigInstance,
     Monitoring,
     Report,
     ReportAnswer,
 )
 
 Refusal = tuple[BindState, str]
+
+MIG_SLICES = 7  # compute slices of an H100
 
 
 class Coordinator(Protocol):
@@ -32,8 +35,18 @@ class Coordinator(Protocol):
     async def take_report(self, node_id: str, report: Report) -> ReportAnswer: ...
 
 
-def inventory_of(name: str, gpus: int, fabric: str | None, lost: Collection[int] = ()) -> Inventory:
-    """Describe a node of equal GPUs, in islands of eight; without a fabric it says that it is settling."""
+def inventory_of(
+    name: str,
+    gpus: int,
+    fabric: str | None,
+    lost: Collection[int] = (),
+    mig: Mapping[int, Sequence[MigInstance]] | None = None,
+) -> Inventory:
+    """Describe a node of equal GPUs, in islands of eight; without a fabric it says that it is settling.
+
+    `mig` names the GPUs in MIG mode, by number, and their instances.
+    """
+    split = mig or {}
     return Inventory(
         gpus=[
             Gpu(
@@ -44,6 +57,9 @@ def inventory_of(name: str, gpus: int, fabric: str | None, lost: Collection[int]
                 island=number // 8,
                 seen=number not in lost,
                 fabric=Fabric(state="completed"),
+                mig_mode=number in split,
+                mig_slices_max=MIG_SLICES,
+                mig=list(split.get(number, ())),
             )
             for number in range(gpus)
         ],
@@ -64,6 +80,7 @@ class ScriptedAgent:
     gpus: int = 8
     fabric: str | None = None
     lost: tuple[int, ...] = ()
+    mig: dict[int, list[MigInstance]] = field(default_factory=dict)  # GPUs in MIG mode
     holds: list[Hold] = field(default_factory=list)
     is_up: bool = True  # heard from, and hearing
     confirms: bool = True  # says "bound"; otherwise it stays at "binding" for ever
@@ -117,13 +134,16 @@ class ScriptedAgent:
         answer = await self.coordinator.take_report(self.node_id, sent)
         if answer.accepted and sent.inventory is not None:
             self._known = sent.inventory_hash
+        if answer.want_inventory:
+            self._known = ""
         return answer
 
     def next_report(self, **changes: Any) -> Report:
         """Make the next report; `changes` are fields that say something else."""
         self.seq += 1
-        inventory = inventory_of(self.name, self.gpus, self.fabric, self.lost)
-        inventory_hash = f"{self.gpus} {self.fabric} {self.lost}"
+        inventory = inventory_of(self.name, self.gpus, self.fabric, self.lost, self.mig)
+        split = sorted(one.uuid for instances in self.mig.values() for one in instances)
+        inventory_hash = f"{self.gpus} {self.fabric} {self.lost} {sorted(self.mig)} {split}"
         reason = self.refusal[1] if self.refusal else None
         fields: dict[str, Any] = {
             "boot_id": f"{self.name}-boot-{self.boot}",
@@ -157,6 +177,18 @@ class ScriptedAgent:
                 clears_by="nodeRebootVerified",
             )
         )
+
+    def split(self, number: int, profiles: str = "1g.10gb " * MIG_SLICES, *, turn: int = 1) -> None:
+        """Switch one GPU to MIG mode; instances that are made in another turn have other UUIDs."""
+        self.mig[number] = [
+            MigInstance(
+                uuid=f"MIG-{self.name}-{number}-{at:02d}-{turn}",
+                profile=profile,
+                slices=int(profile[0]),
+                memory_mib=10_240 * int(profile[0]),
+            )
+            for at, profile in enumerate(profiles.split())
+        ]
 
     def reboot(self) -> None:
         """Restart the host: nothing is bound any more, and a new boot counts its reports from the beginning."""
