@@ -65,7 +65,7 @@ def _gone(record: Record, facts: Facts | None) -> str | None:
 
     Source: agent cases, A54.
     """
-    unseen = sorted(set(record.devices) - facts.devices) if facts and record.state == "bound" else []
+    unseen = sorted(set(record.devices) - facts.devices) if facts else []
     return f"deviceMissing: {unseen[0]}" if unseen else None
 
 
