@@ -7,8 +7,8 @@ from muster_cli.failures import Exit, Failure
 
 _CURES: Final = {
     "selectorMismatch": ("--node-selector",),
-    "labelMissing": ("--same",),
-    "tooFewDevices": ("--gpus", "--model", "--memory-gib"),
+    "labelMissing": ("--same", "--segment"),
+    "tooFewDevices": ("--gpus", "--mig", "--slots", "--model", "--memory-gib"),
     "noSuchIsland": ("--topology", "--gpus"),
     "tooFewPeers": ("--gang", "--same"),
 }

@@ -8,6 +8,8 @@ import click
 
 from muster_shared.time import parse_duration, parse_instant
 
+_ENTRY: Final = ("class", "count", "topology", "model", "memoryGib", "profile")
+_NUMBERS: Final = frozenset({"count", "memoryGib"})
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -44,6 +46,39 @@ def pair(text: str) -> tuple[str, str]:
     if not key or not equals:
         raise click.BadParameter(f"{text!r} is not key=value")
     return key, value
+
+
+def counted(text: str) -> tuple[str, int]:
+    """Read `1g.10gb:2`; one of them where no number is given."""
+    profile, colon, count = text.partition(":")
+    if not profile or (colon and not (count.isdecimal() and int(count))):
+        raise click.BadParameter(f"{text!r} is not PROFILE:N, such as 1g.10gb:2")
+    return profile, int(count) if colon else 1
+
+
+def segment(text: str) -> tuple[int, str]:
+    """Read `16:fabric.domain`."""
+    size, _, label = text.partition(":")
+    if not size.isdecimal() or not int(size) or not label:
+        raise click.BadParameter(f"{text!r} is not N:LABEL, such as 16:fabric.domain")
+    return int(size), label
+
+
+def entry(text: str) -> dict[str, object]:
+    """Read `class=gpu,count=8,model=H100`: one kind of devices, by the names of the API."""
+    fields: dict[str, object] = {}
+    for part in text.split(","):
+        name, value = pair(part)
+        if name not in _ENTRY:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(_ENTRY)}")
+        if name in fields:
+            raise click.BadParameter(f"{name!r} is given twice in {text!r}")
+        if name in _NUMBERS and not value.isdecimal():
+            raise click.BadParameter(f"{name} is a number, not {value!r}")
+        fields[name] = int(value) if name in _NUMBERS else value
+    if "count" not in fields:
+        raise click.BadParameter(f"{text!r} says no count")
+    return fields
 
 
 def pairs(given: tuple[tuple[str, str], ...], flag: str) -> dict[str, str]:

@@ -59,6 +59,7 @@ def node(answer: Answer, *, wide: bool) -> list[Table]:
     ]
     return [
         *nodes(answer, wide=wide),
+        table("OFFERS COUNT", sorted(item.get("offers", {}).items())),
         table("DEVICE MODEL MEMORY ISLAND PCI STATE", gpus),
         table("HOLD ON SINCE CLEARS-BY MESSAGE", holds),
         *([table("FINDING ON SINCE MESSAGE", findings)] if findings else []),

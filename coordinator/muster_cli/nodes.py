@@ -93,6 +93,30 @@ def label(session: Session, /, node: str, labels: tuple[str, ...]) -> None:
     _tell(session, [answer], f"Labelled {node}.")
 
 
+@nodes.command
+@click.argument("node")
+@click.option("--shares", type=click.IntRange(0, 16), required=True, help="Of each GPU: 2 to 16, or 0 for whole GPUs.")
+@click.option("--device", metavar="UUID", help="Only this GPU.")
+@connected
+def slots(session: Session, /, node: str, shares: int, device: str | None) -> None:
+    """Cut a node's GPUs into shares that tenants use at the same time; 0 makes them whole again."""
+    body = {"shares": shares} if device is None else {"shares": shares, "device": device}
+    answer = session.client.send("PUT", f"{_path(node)}/slots", body=body)
+    _tell(session, [answer], f"{node} offers {_offered(answer)}.")
+
+
+@nodes.command
+@click.argument("node")
+@_reason
+@confirmed()
+@connected
+def remove(session: Session, /, node: str, reason: str | None, *, yes: bool) -> None:
+    """Take a node out for good. It must be silent and empty; what happened on it stays on record."""
+    confirm(f"Remove {node} for good?", yes=yes)
+    session.client.send("DELETE", _path(node), query={"reason": reason})
+    say(f"Removed {node}.")
+
+
 @nodes.command("clear-hold")
 @click.argument("node")
 @click.option("--device", metavar="UUID", help="Only holds of this device.")
@@ -108,6 +132,10 @@ def clear_hold(session: Session, /, node: str, device: str | None, cause: str | 
         confirm(f"Clear every hold of {node}?", yes=yes)
     answer = session.client.send("DELETE", f"{_path(node)}/holds", query={"device": device, "cause": cause})
     _tell(session, [answer], f"Told {node} that its holds are over.")
+
+
+def _offered(answer: Answer) -> str:
+    return ", ".join(f"{count} {kind}" for kind, count in sorted(answer.document["offers"].items())) or "nothing"
 
 
 def _path(node: str) -> str:

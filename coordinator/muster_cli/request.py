@@ -5,15 +5,44 @@ from typing import Any
 
 import click
 
-from muster_cli.inputs import DURATION, INSTANT, pair, pairs
+from muster_cli.inputs import DURATION, INSTANT, counted, entry, pair, pairs, segment
 
 _OPTIONS = (
     click.option("--tenant", required=True, envvar="MUSTER_TENANT", show_envvar=True, help="Who asks."),
     click.option("--pool", help="Id or name; the pool named default when absent."),
-    click.option("--gpus", type=click.IntRange(min=1), required=True, help="GPUs on each node."),
+    click.option("--gpus", type=click.IntRange(min=1), help="GPUs on each node."),
+    click.option(
+        "--mig", type=counted, multiple=True, metavar="PROFILE:N", help="MIG instances on each node. Repeatable."
+    ),
+    click.option("--slots", type=click.IntRange(min=1), help="Shares of GPUs on each node."),
+    click.option(
+        "--devices",
+        type=entry,
+        multiple=True,
+        metavar="K=V,...",
+        help="One more kind of devices, such as class=gpu,count=2,model=L40S. Repeatable.",
+    ),
     click.option("--gang", type=click.IntRange(min=1), default=1, show_default=True, help="Nodes that each give them."),
-    click.option("--same", metavar="LABEL", help="Node label on which the gang agrees, such as fabric.domain."),
-    click.option("--topology", type=click.Choice(["any", "nvlink-all"]), default="any", show_default=True),
+    click.option(
+        "--same",
+        multiple=True,
+        metavar="LABEL",
+        help="Node label on which the gang agrees, such as fabric.domain. Repeatable.",
+    ),
+    click.option(
+        "--prefer",
+        multiple=True,
+        metavar="LABEL",
+        help="Label on which it agrees where that can be had. Repeatable, the narrowest first.",
+    ),
+    click.option("--segment", type=segment, metavar="N:LABEL", help="Each N nodes agree on a label of their own."),
+    click.option(
+        "--topology",
+        type=click.Choice(["any", "nvlink-all", "numa"]),
+        default="any",
+        show_default=True,
+        help="What the GPUs of a node share.",
+    ),
     click.option("--model", help="A word of the GPU model's name, such as H100."),
     click.option("--memory-gib", type=click.IntRange(min=1), help="At least this much memory on each GPU."),
     click.option("--node-selector", type=pair, multiple=True, metavar="K=V", help="Label of each node. Repeatable."),
@@ -37,25 +66,18 @@ def body_of(flags: Mapping[str, Any]) -> dict[str, object]:
     """Return the request's document. What was not asked for is left out: its default is the coordinator's affair.
 
     Raises:
-        click.UsageError: Not exactly one of --for and --until, or a key given twice.
+        click.UsageError: Not exactly one of --for and --until, a key given twice, or no devices at all.
     """
     if flags["duration"] is not None and flags["until"] is not None:
         raise click.UsageError("Give only one of --for and --until.")
     if flags["duration"] is None and flags["until"] is None:
         raise click.UsageError("Give one of --for and --until.")
-    device = {
-        "class": "gpu",
-        "count": flags["gpus"],
-        "topology": flags["topology"],
-        "model": flags["model"],
-        "memoryGib": flags["memory_gib"],
-    }
     return _present(
         {
             "tenantId": flags["tenant"],
             "poolId": flags["pool"],
-            "devices": [_present(device)],
-            "gang": _present({"size": flags["gang"], "topologyKey": flags["same"]}),
+            "devices": _devices(flags),
+            "gang": _gang(flags),
             "start": flags["start"],
             "duration": flags["duration"],
             "end": flags["until"],
@@ -63,6 +85,35 @@ def body_of(flags: Mapping[str, Any]) -> dict[str, object]:
             "nodeSelector": pairs(flags["node_selector"], "--node-selector") or None,
             "labels": pairs(flags["label"], "--label") or None,
             "name": flags["name"],
+        }
+    )
+
+
+def _devices(flags: Mapping[str, Any]) -> list[dict[str, object]]:
+    devices: list[dict[str, object]] = []
+    if flags["gpus"] is not None:
+        limits = {"topology": flags["topology"], "model": flags["model"], "memoryGib": flags["memory_gib"]}
+        devices.append(_present({"class": "gpu", "count": flags["gpus"], **limits}))
+    devices += [{"class": "mig", "count": count, "profile": profile} for profile, count in flags["mig"]]
+    if flags["slots"] is not None:
+        devices.append({"class": "slot", "count": flags["slots"]})
+    devices += flags["devices"]
+    if not devices:
+        raise click.UsageError("Say what each node gives: --gpus, --mig, --slots or --devices.")
+    return devices
+
+
+def _gang(flags: Mapping[str, Any]) -> dict[str, object]:
+    first, *more = flags["same"] or (None,)
+    keys = [{"key": key, "mode": "required"} for key in more]
+    keys += [{"key": key, "mode": "preferred"} for key in flags["prefer"]]
+    parts = flags["segment"]
+    return _present(
+        {
+            "size": flags["gang"],
+            "topologyKey": first,
+            "topologyKeys": keys or None,
+            "segment": None if parts is None else {"size": parts[0], "topologyKey": parts[1]},
         }
     )
 

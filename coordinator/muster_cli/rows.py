@@ -1,11 +1,13 @@
 """Turns the coordinator's documents into tables. Pure: equal answers give equal tables."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 from muster_cli.client import Answer, Document
 from muster_cli.moments import SECOND_MS, moment
+from muster_shared.devices import MILLI_PER_GPU
+from muster_shared.time import format_duration
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,27 +89,75 @@ def preview(answer: Answer, *, wide: bool) -> list[Table]:
     item = answer.document
     start, end = (moment(item[name], answer.now_ms, exact=wide) for name in ("start", "end"))
     row = ("yes" if item["fits"] else "no", start, end, item.get("topologyValue"), _condition(item))
-    return [table("FITS START END TOPOLOGY REASON", [row]), _planned(answer, wide=wide), blockers(answer, wide=wide)]
+    return [
+        table("FITS START END TOPOLOGY REASON", [row]),
+        _planned(answer, wide=wide),
+        blockers(answer, wide=wide),
+        nearest(answer, wide=wide),
+    ]
+
+
+_NEAR: Final = {
+    "start": "another start",
+    "duration": "another duration",
+    "gangSize": "another gang",
+    "topology": "another topology",
+}
+
+
+def nearest(answer: Answer, *, wide: bool) -> Table:
+    """What would fit instead, or as well, and what it would cost in quota, in GPUs."""
+    rows = (
+        (
+            _NEAR[one["change"]],
+            moment(one["start"], answer.now_ms, exact=wide),
+            format_duration(one["end"] - one["start"]),
+            one["gangSize"],
+            " ".join(f"{key}={value}" for key, value in one["topology"].items()),
+            f"{one['quotaMilli'] / MILLI_PER_GPU:g}",
+        )
+        for one in answer.document.get("nearest", ())
+    )
+    return table("WITH START FOR GANG TOPOLOGY GPUS", rows)
 
 
 def _planned(answer: Answer, *, wide: bool) -> Table:
     """One row a member of a previewed gang, which has nothing yet but devices."""
-    return table("NODE DEVICES", ((one["nodeName"], _devices(one, wide=wide)) for one in _members(answer)))
+    segments = _segments(answer)
+    rows = ((one["nodeName"], _devices(one, wide=wide), *segments(one)) for one in _members(answer))
+    return table("NODE DEVICES" + (" SEGMENT" if _has_segments(answer) else ""), rows)
 
 
 def members(answer: Answer, *, wide: bool) -> Table:
     """One row a member: what its workload names as its device, and why it is not sound."""
+    segments = _segments(answer)
     rows = (
         (
             one["nodeName"],
             one.get("bindState"),
             _devices(one, wide=wide),
             one.get("allocationId"),
+            *segments(one),
             one.get("bindReason") or _risk_of(one["nodeName"], answer.document.get("atRisk", ())),
         )
         for one in _members(answer)
     )
-    return table("NODE BINDING DEVICES ALLOCATION REASON", rows)
+    return table(f"NODE BINDING DEVICES ALLOCATION{' SEGMENT' if _has_segments(answer) else ''} REASON", rows)
+
+
+def _segment(member: Document, answer: Answer) -> list[str]:
+    """Return what a member agrees on with its segment alone, not with the whole gang."""
+    whole = answer.document.get("topology", {})
+    return [value for key, value in member.get("topology", {}).items() if key not in whole]
+
+
+def _has_segments(answer: Answer) -> bool:
+    return any(_segment(one, answer) for one in _members(answer))
+
+
+def _segments(answer: Answer) -> Callable[[Document], list[str]]:
+    """Return what tells a member's cells for its segment: none where no gang of the table has any."""
+    return (lambda one: [" ".join(_segment(one, answer))]) if _has_segments(answer) else (lambda _one: [])
 
 
 def _members(answer: Answer) -> list[Document]:

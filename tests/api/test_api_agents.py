@@ -86,7 +86,7 @@ async def test_the_largest_numbers_that_a_report_may_carry_are_stored(api: Api) 
     report = good(node)
     for gpu in report["inventory"]["gpus"]:
         gpu |= {"memoryMib": 2**53, "island": 2**53, "numa": 2**53}
-    report |= {"seq": 2**53, "appliedRev": 2**53}
+    report |= {"seq": 2**53, "appliedRev": 2**52}
     report["holds"] = [{"cause": "xid", "code": 2**53, "sinceMs": 2**53, "clearsBy": "operator"}]
 
     status, answer = await api.call(

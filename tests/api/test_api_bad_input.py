@@ -23,7 +23,39 @@ INVALID: dict[str, Case] = {
     "a pool with a NUL": ({"poolId": NUL}, "poolId"),
     "no devices": ({"devices": []}, "devices"),
     "devices that are no list": ({"devices": {"count": 1}}, "devices"),
-    "two kinds of devices": ({"devices": [{"count": 1}, {"count": 1}]}, "devices"),
+    "nine kinds of devices": ({"devices": [{"count": 1}] * 9}, "devices"),
+    "a profile of a whole GPU": ({"devices": [{"count": 1, "profile": "1g.10gb"}]}, "devices.0.profile"),
+    "a profile in other words": ({"devices": [{"class": "mig", "count": 1, "profile": "1G 10"}]}, "devices.0.profile"),
+    "instances over NVLink": (
+        {"devices": [{"class": "mig", "count": 2, "topology": "nvlink-all"}]},
+        "devices.0.topology",
+    ),
+    "shares over NVLink": (
+        {"devices": [{"count": 1}, {"class": "slot", "count": 2, "topology": "nvlink-all"}]},
+        "devices.1.topology",
+    ),
+    "a gang that segments do not divide": (
+        {"gang": {"size": 5, "segment": {"size": 2, "topologyKey": "rack"}}},
+        "gang.segment.size",
+    ),
+    "a segment larger than the gang": (
+        {"gang": {"size": 1, "segment": {"size": 2, "topologyKey": "rack"}}},
+        "gang.segment.size",
+    ),
+    "a segment of none": ({"gang": {"size": 2, "segment": {"size": 0, "topologyKey": "rack"}}}, "gang.segment.size"),
+    "a segment of no label": ({"gang": {"size": 2, "segment": {"size": 1}}}, "gang.segment.topologyKey"),
+    "a key twice": (
+        {"gang": {"size": 2, "topologyKey": "rack", "topologyKeys": [{"key": "rack"}]}},
+        "gang.topologyKeys",
+    ),
+    "a key that is asked of the segments too": (
+        {"gang": {"size": 2, "topologyKey": "rack", "segment": {"size": 1, "topologyKey": "rack"}}},
+        "gang.topologyKeys",
+    ),
+    "a key in a mode of its own": (
+        {"gang": {"size": 2, "topologyKeys": [{"key": "rack", "mode": "hoped"}]}},
+        "gang.topologyKeys.0.mode",
+    ),
     "a negative count": ({"devices": [{"count": -1}]}, "devices.0.count"),
     "a count of zero": ({"devices": [{"count": 0}]}, "devices.0.count"),
     "a count in words": ({"devices": [{"count": "8"}]}, "devices.0.count"),

@@ -327,8 +327,8 @@ def never(*reasons: str) -> dict[str, Any]:
     ("reasons", "change"),
     [
         ((), "--pool"),
-        (("booked", "labelMissing"), "--same or --pool"),
-        (("noSuchIsland", "tooFewDevices"), "--topology, --gpus, --model, --memory-gib or --pool"),
+        (("booked", "labelMissing"), "--same, --segment or --pool"),
+        (("noSuchIsland", "tooFewDevices"), "--topology, --gpus, --mig, --slots, --model, --memory-gib or --pool"),
     ],
 )
 async def test_what_can_never_fit_says_what_to_change(

@@ -6,6 +6,7 @@ from muster_coordinator.api.handlers import agents, events, health, nodes, reser
 from muster_coordinator.api.operation import Operation
 from muster_coordinator.service.bodies import (
     NodeLabels,
+    NodeSlots,
     NodeView,
     Page,
     PoolRequest,
@@ -128,6 +129,25 @@ OPERATIONS: Final = (
         body=NodeLabels,
         answer=NodeView,
         errors=_MISSING,
+        audience="operator",
+    ),
+    Operation(
+        "PUT",
+        "/v1/nodes/{id}/slots",
+        "Cut GPUs into shares",
+        nodes.cut,
+        body=NodeSlots,
+        answer=NodeView,
+        errors=_REFUSED,
+        audience="operator",
+    ),
+    Operation(
+        "DELETE",
+        "/v1/nodes/{id}",
+        "Take a silent, empty node out for good",
+        nodes.removed,
+        query=nodes.RemovalQuery,
+        errors=_REFUSED,
         audience="operator",
     ),
     Operation(

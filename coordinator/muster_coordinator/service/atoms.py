@@ -15,7 +15,7 @@ from muster_shared.devices import MILLI_PER_GPU, DeviceClass, share_milli
 from muster_shared.errors import Code, Problem
 from muster_shared.wire import Gpu, Inventory
 
-_ATOMS_MAX: Final = 252  # four mask words: replaced hardware over many years, not a hostile list
+_ATOMS_MAX: Final = 504  # eight mask words: shares, instances and replaced hardware, not a hostile list
 
 ALL_GPUS: Final = ""
 """The key of `node.slots` that stands for every GPU of the node without one of its own."""

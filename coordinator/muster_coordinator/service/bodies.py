@@ -6,7 +6,7 @@ GPUs here, milli-GPU everywhere inside.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 from pydantic.types import StringConstraints
 
 from muster_shared.codec import Count, Label, Message, Request, Text
@@ -197,6 +197,8 @@ class NodeView(Message):
     findings: list[Finding] = []  # what an operator should know and what holds nothing
     gpus_total: Count
     gpus_free: Count  # right now
+    offers: dict[str, int] = {}  # what can be booked on it at all: gpu, slot, mig and its profile
+    slots: dict[str, int] = {}  # shares that an operator cut GPUs into, by UUID; `*` for all others
     rev: Count
     applied_rev: Count
 
@@ -236,6 +238,20 @@ class Page(Message):
 
     items: list[Any]
     next_cursor: str | None = None
+
+
+class NodeSlots(Request):
+    """Shares that GPUs are cut into."""
+
+    shares: Annotated[Count, Field(le=16, description="2 to 16 shares of each GPU, or 0 for whole GPUs")]
+    device: Annotated[Text | None, Field(description="UUID of one GPU; all of the node when absent")] = None
+
+    @field_validator("shares")
+    @classmethod
+    def _is_no_single_share(cls, shares: int) -> int:
+        if shares == 1:
+            raise ValueError("one share is a whole GPU: say 0")
+        return shares
 
 
 class NodeLabels(Request):

@@ -78,9 +78,9 @@ def shape_of(request: ReservationRequest) -> Shape:
     entries: list[Entry] = []
     for number, device in enumerate(request.devices):
         if device.profile is not None and device.device_class != "mig":
-            raise invalid(f"devices[{number}].profile", "only MIG instances have one; say class mig")
+            raise invalid(f"devices.{number}.profile", "only MIG instances have one; say class mig")
         if device.topology == "nvlink-all" and device.device_class != "gpu":
-            raise invalid(f"devices[{number}].topology", "only whole GPUs reach each other over NVLink")
+            raise invalid(f"devices.{number}.topology", "only whole GPUs reach each other over NVLink")
         entries.append(
             Entry(
                 kind=device.device_class,

@@ -1,6 +1,6 @@
 """Reads only: reservations, nodes, pools, events and previews, as the API shows them."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -25,6 +25,7 @@ from muster_coordinator.service.bodies import (
 )
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.preview import previewed
+from muster_coordinator.service.slots import written_slots
 from muster_coordinator.service.waiting import conditions
 from muster_coordinator.store import read
 from muster_coordinator.store.documents import as_agreed
@@ -302,6 +303,8 @@ def _node(row: RowMapping, view: Planned, holds: list[RowMapping], at: Moment) -
         findings=inventory.findings if inventory else [],
         gpus_total=len(view.layout.gpus),
         gpus_free=_usable_now(view, at).bit_count(),
+        offers=dict(Counter(f"{atom.kind} {atom.profile}".strip() for atom in view.node.atoms)),
+        slots=written_slots(row["slots"]),
         rev=row["rev"],
         applied_rev=row["applied_rev"],
     )

@@ -7,8 +7,9 @@ from pydantic import Field
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
 from muster_coordinator.core.model import Intent
-from muster_coordinator.service import look, operate
-from muster_coordinator.service.bodies import NodeLabels, NodeView, Page, PoolRequest, PoolView, Reason
+from muster_coordinator.service import look, operate, slots
+from muster_coordinator.service.bodies import NodeLabels, NodeSlots, NodeView, Page, PoolRequest, PoolView, Reason
+from muster_coordinator.service.remove import remove_node
 from muster_shared.codec import Count, Request, Text
 
 
@@ -25,6 +26,12 @@ class HoldQuery(Request):
 
     device: Text | None = Field(default=None, description="UUID of a GPU")
     cause: Text | None = None
+    reason: Text | None = Field(default=None, description="Kept with the event")
+
+
+class RemovalQuery(Request):
+    """Why a node leaves."""
+
     reason: Text | None = Field(default=None, description="Kept with the event")
 
 
@@ -85,6 +92,21 @@ async def labelled(call: Call[Services, NodeLabels, None]) -> NodeView:
     return await _shown_again(call)
 
 
+async def cut(call: Call[Services, NodeSlots, None]) -> NodeView:
+    """Cut a node's GPUs into shares, or make them whole again."""
+    services, wanted = call.services, call.body
+    await services.database.write(slots.cut, services.clock.moment(), call.path["id"], wanted.device, wanted.shares)
+    services.changed.beat()
+    return await _shown_again(call)
+
+
+async def removed(call: Call[Services, None, RemovalQuery]) -> None:
+    """Take a silent, empty node out for good."""
+    services = call.services
+    await services.database.write(remove_node, services.clock.moment(), call.path["id"], call.query.reason)
+    services.changed.beat()
+
+
 async def pools(call: Call[Services, None, None]) -> Page:
     """List pools with their rollups."""
     return Page(items=await call.services.database.read(look.pools, call.services.clock.moment()))
@@ -103,7 +125,9 @@ async def pool_created(call: Call[Services, PoolRequest, None]) -> PoolView:
     return await services.database.read(look.pool, services.clock.moment(), pool_id)
 
 
-async def _shown_again(call: Call[Services, Reason, None] | Call[Services, NodeLabels, None]) -> NodeView:
+async def _shown_again(
+    call: Call[Services, Reason, None] | Call[Services, NodeLabels, None] | Call[Services, NodeSlots, None],
+) -> NodeView:
     """Show the node that was just changed."""
     return await call.services.database.read(look.node, call.services.clock.moment(), call.path["id"])
 
