@@ -52,6 +52,8 @@ def test_bind_hooks_run_by_name_and_unbind_hooks_in_reverse(
     assert log() == ["bind 10-disk bind alloc_a", "bind 20-network bind alloc_a"]
     hooks.revoke(RECORD)
     assert log() == ["unbind 20-network unbind alloc_a", "unbind 10-disk unbind alloc_a"]
+    hooks.revoke(RECORD)
+    assert log() == [], "what was undone is not undone again"
 
 
 def test_hooks_run_once_for_a_generation_however_often_the_grant_is_mended(

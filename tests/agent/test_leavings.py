@@ -1,5 +1,7 @@
 """Processes on devices that are handed over: found before a bind, ended after an unbind."""
 
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -75,6 +77,23 @@ def test_a55_a_deaf_one_is_told_once_and_killed_when_the_grace_is_over(host: Hos
 
         assert tenant.has_ended(GRACE)
         leavings.evict(evict("GPU-1", force=True))
+
+
+def test_term_is_sent_once_because_to_many_programs_a_second_one_means_at_once(
+    host: HostFiles, leavings: Leavings
+) -> None:
+    heard = host.dev / "nvidia0.signals"
+    with holding(host.dev / "nvidia0", term="is noted") as tenant:
+        for _ in range(2):
+            with pytest.raises(BindError, match=r"^ending: "):
+                leavings.evict(evict("GPU-1"))
+            while not heard.exists() or "SIGTERM" not in heard.read_text():
+                assert not tenant.has_ended()
+        os.kill(tenant.pid, signal.SIGCONT)
+        while "SIGCONT" not in heard.read_text():
+            assert not tenant.has_ended()
+
+    assert heard.read_text() == "SIGTERM SIGCONT "
 
 
 def test_devices_that_others_share_end_nobody(leavings: Leavings, tenant: Running) -> None:

@@ -13,8 +13,14 @@ from typing import Literal
 
 HOLD = """
 import signal, sys
-for number in {deaf}:
-    signal.signal(number, signal.SIG_IGN)
+def note(number, _frame):
+    with open(sys.argv[1] + ".signals", "a") as file:
+        file.write(signal.Signals(number).name + " ")
+if {term!r} == "is ignored":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+if {term!r} == "is noted":
+    signal.signal(signal.SIGTERM, note)
+    signal.signal(signal.SIGCONT, note)
 held = [open(path) for path in sys.argv[1:]]
 print("holding", flush=True)
 while True:
@@ -44,16 +50,16 @@ class Running:
 
 @contextmanager
 def holding(
-    *paths: Path, term: Literal["ends", "is ignored"] = "ends", program: str | None = None
+    *paths: Path, term: Literal["ends", "is ignored", "is noted"] = "ends", program: str | None = None
 ) -> Iterator[Running]:
     """Run a process that has files open. It is nobody's child, because an agent leaves its own children alone.
 
     Args:
         paths: What it opens.
-        term: What becomes of it at SIGTERM.
+        term: What becomes of it at SIGTERM. Where that is noted, so is SIGCONT, which Python handles after it.
         program: Another interpreter than this one.
     """
-    body = HOLD.format(deaf="[]" if term == "ends" else "[signal.SIGTERM]")
+    body = HOLD.format(term=term)
     launcher = subprocess.Popen(
         ["/bin/sh", "-c", '"$@" & echo $!', "sh", program or sys.executable, "-c", body, *map(str, paths)],
         stdout=subprocess.PIPE,
