@@ -1,4 +1,7 @@
-"""Any history of requests, reports, faults and time: never a double booking, never a partial gang."""
+"""Any history of requests, reports, faults and time: never a double booking, never a partial gang.
+
+After each act the pools in memory are what the database holds.
+"""
 
 import asyncio
 import shutil
@@ -11,8 +14,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multiple, rule, run_state_machine_as_test
+from sqlalchemy import Connection
 
+from muster_coordinator.clock import Moment
+from muster_coordinator.core.model import Entry, Grouping, Node, Request, Shape
+from muster_coordinator.core.placement.pipeline import plan
+from muster_coordinator.core.snapshot import Snapshot
+from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.store import read
 from muster_shared.errors import Problem
+from muster_shared.time import Window
+from muster_shared.wire import FABRIC_DOMAIN
 from tests.support.coordinator_agent import ScriptedAgent
 from tests.support.invariants import Watch
 from tests.support.service_world import MINUTE, SECOND, World, asks, world_on
@@ -25,6 +37,26 @@ STEPS = 50  # enough for a gang to be asked for, bound, disturbed and ended
 
 nodes = st.sampled_from(sorted(NODES))
 faults = st.sampled_from(["mute", "hold", "rewire", "reboot", "cordon", "mend", "mend"])
+
+
+def differing(connection: Connection, index: PoolIndex, at: Moment) -> list[str]:
+    """Return what an index knows otherwise than the database: nodes, and plans that are made on it."""
+    (pool_row,) = read.pools(connection)
+    known = index.snapshot(connection, pool_row, at)
+    stored = read.snapshot(connection, pool_row, at.ms)
+    names = known.views.keys() | stored.views.keys()
+    wrong = [name for name in sorted(names) if _node(known, name) != _node(stored, name)]
+    for size, start_ms in ((1, at.ms), (2, at.ms), (2, at.ms + 5 * MINUTE), (1, at.ms + 30 * MINUTE)):
+        keys = (FABRIC_DOMAIN,) if size > 1 else ()
+        asked = Request(Shape((Entry("gpu", 1),)), size, Grouping(keys), Window(start_ms, start_ms + 10 * MINUTE))
+        if plan(known, asked) != plan(stored, asked):
+            wrong.append(f"a plan for {asked}")
+    return wrong
+
+
+def _node(snapshot: Snapshot, node_id: str) -> Node | None:
+    view = snapshot.views.get(node_id)
+    return None if view is None else view.node
 
 
 class Histories(RuleBasedStateMachine):
@@ -41,11 +73,18 @@ class Histories(RuleBasedStateMachine):
         self.watch = Watch()
 
     def run(self, act: Coroutine[Any, Any, R]) -> R:
-        """Act, then judge what is stored."""
+        """Act, then judge what is stored, and what is known of it."""
         answer = self.runner.run(act)
         faults = self.runner.run(self.world.coordinator.database.read(self.watch.check, self.world.now_ms))
         assert not faults, faults
+        self.compare(self.world.coordinator.index)
         return answer
+
+    def compare(self, index: PoolIndex) -> None:
+        """Judge what an index knows by what is stored."""
+        at = self.world.clock.moment()
+        wrong = self.runner.run(self.world.coordinator.database.read(differing, index, at))
+        assert not wrong, wrong
 
     def agent(self, name: str) -> ScriptedAgent:
         return self.world.agents[name]
@@ -59,6 +98,7 @@ class Histories(RuleBasedStateMachine):
             return world
 
         self.world = self.runner.run(opened())
+        self.seldom = PoolIndex()  # of a replica that nobody asks for long
 
     @rule(
         target=reservations,
@@ -87,6 +127,10 @@ class Histories(RuleBasedStateMachine):
     @rule()
     def beat(self) -> None:
         self.run(self.world.beat())
+
+    @rule()
+    def look_after_long(self) -> None:
+        self.compare(self.seldom)
 
     @rule(name=nodes, late=st.integers(1, 5))
     def report_late(self, name: str, late: int) -> None:

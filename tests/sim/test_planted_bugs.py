@@ -22,7 +22,7 @@ from muster_coordinator.core.model import BindState, Reservation, State
 from muster_coordinator.service import admit, advance, operate, report, sweep
 from muster_coordinator.service import desired as desires
 from muster_coordinator.store import commit
-from muster_coordinator.store.tables import ALLOCATION
+from muster_coordinator.store.tables import ALLOCATION, BOOKING
 from muster_shared.wire import DesiredState
 from tests.support import sim_coordinator
 from tests.support.sim_world import simulated
@@ -94,10 +94,10 @@ def older_reports_taken(patch: pytest.MonkeyPatch) -> None:
 
 
 def only_the_first_member_freed(patch: pytest.MonkeyPatch) -> None:
-    def half(connection: Connection, reservation_id: str) -> None:
-        mine = ALLOCATION.select().where(ALLOCATION.c.reservation_id == reservation_id, ALLOCATION.c.live)
+    def half(connection: Connection, reservation: Reservation) -> None:
+        mine = ALLOCATION.select().where(ALLOCATION.c.reservation_id == reservation.id, ALLOCATION.c.live)
         first = [row.id for row in connection.execute(mine).all()[:1]]
-        commit.unbook(connection, first)
+        connection.execute(BOOKING.update().where(BOOKING.c.allocation_id.in_(first)).values(live=False))
         connection.execute(ALLOCATION.update().where(ALLOCATION.c.id.in_(first)).values(live=False))
 
     patch.setattr(commit, "leave", half)
