@@ -2,8 +2,10 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any, Protocol
 
+from muster_shared.codec import encode
 from muster_shared.wire import (
     FABRIC_DOMAIN,
     Assignment,
@@ -142,8 +144,7 @@ class ScriptedAgent:
         """Make the next report; `changes` are fields that say something else."""
         self.seq += 1
         inventory = inventory_of(self.name, self.gpus, self.fabric, self.lost, self.mig)
-        split = sorted(one.uuid for instances in self.mig.values() for one in instances)
-        inventory_hash = f"{self.gpus} {self.fabric} {self.lost} {sorted(self.mig)} {split}"
+        inventory_hash = sha256(encode(inventory)).hexdigest()
         reason = self.refusal[1] if self.refusal else None
         fields: dict[str, Any] = {
             "boot_id": f"{self.name}-boot-{self.boot}",
