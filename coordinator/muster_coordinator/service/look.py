@@ -243,7 +243,8 @@ def _members(connection: Connection, reservation_ids: Collection[str]) -> defaul
                 allocation_id=row["id"],
                 node_id=row["node_id"],
                 node_name=row["name"],
-                devices=[known[number] for number in atom_numbers(masks[row["id"]])],
+                # Two shares of a GPU are one device.
+                devices=list(dict.fromkeys(known[number] for number in atom_numbers(masks[row["id"]]))),
                 topology=dict(as_agreed(row["agreed"])),
                 generation=row["generation"],
                 bind_state=row["bind_state"],
