@@ -13,8 +13,8 @@ from muster_coordinator.service import join, operate
 from muster_coordinator.service.admit import reserve
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.bodies import ReservationRequest
-from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.desired import desired
+from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.report import report
 from muster_coordinator.store import migrate
 from muster_coordinator.store.engine import Database

@@ -84,8 +84,8 @@ class Picture:
     def of(cls, connection: Connection) -> "Picture":
         """Read the database."""
         rows = connection.exec_driver_sql(
-            "SELECT a.id, a.reservation_id, a.node_id, a.generation, a.live, a.bind_state, a.agreed, a.ordered_ms, a.bound_ms, "
-            "a.bound_boot, a.grant_until_ms, b.word, b.mask, b.start_ms, b.end_ms, b.live, b.node_id "
+            "SELECT a.id, a.reservation_id, a.node_id, a.generation, a.live, a.bind_state, a.agreed, a.ordered_ms, "
+            "a.bound_ms, a.bound_boot, a.grant_until_ms, b.word, b.mask, b.start_ms, b.end_ms, b.live, b.node_id "
             "FROM allocation a LEFT JOIN booking b ON b.allocation_id = a.id "
             "WHERE a.live OR b.live OR a.bind_state IN ('binding', 'bound', 'unbinding') ORDER BY a.id, b.word"
         )

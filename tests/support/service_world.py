@@ -14,8 +14,8 @@ from muster_coordinator.loops.revs import Revs
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service import change, desired, join, look, operate
 from muster_coordinator.service.admit import reserve
-from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.bodies import DeviceRequest, GangRequest, ReservationRequest, ReservationView
+from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.report import report
 from muster_coordinator.store.engine import Database
 from muster_coordinator.store.tables import EVENT
