@@ -114,6 +114,22 @@ def test_a_deaf_tenant_gets_its_grace_and_then_kill(plan: Plan) -> None:
     assert hand.waited_ms == plan.kill_grace_ms + 500
 
 
+def test_term_is_sent_once_and_comes_before_kill(plan: Plan) -> None:
+    heard = Path(f"{plan.nodes[0]}.signals")
+
+    class Patient(Hand):
+        def pause(self, ms: int) -> None:
+            while not heard.exists() or not heard.read_text():
+                assert self.waited_ms == 0
+            super().pause(ms)
+
+    with holding(Path(plan.nodes[0]), term="is noted") as tenant:
+        stand(plan, BOOT_ID, Patient().time, PROC)
+        assert tenant.has_ended(20)
+
+    assert heard.read_text() == "SIGTERM "
+
+
 def test_no_grace_is_longer_than_the_time_after_which_a_silent_nodes_devices_are_given_away(plan: Plan) -> None:
     hand = Hand()
     with holding(Path(plan.nodes[0]), term="is ignored"):

@@ -134,6 +134,12 @@ def test_where_systemd_refuses_the_guard_is_not_armed_and_nothing_else_is_the_wo
     assert stage.plan()
 
 
+def test_a_timer_that_was_started_and_is_not_seen_is_none(stage: Stage) -> None:
+    stage.systemd.go_blind()
+
+    assert not stage.sentry.arm(BOUND)
+
+
 def test_without_systemd_the_plan_is_there_and_the_guard_is_not_armed(stage: Stage) -> None:
     stage.systemd.runs.rmdir()
 
