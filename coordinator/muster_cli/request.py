@@ -94,7 +94,8 @@ def _devices(flags: Mapping[str, Any]) -> list[dict[str, object]]:
     if flags["gpus"] is not None:
         limits = {"topology": flags["topology"], "model": flags["model"], "memoryGib": flags["memory_gib"]}
         devices.append(_present({"class": "gpu", "count": flags["gpus"], **limits}))
-    devices += [{"class": "mig", "count": count, "profile": profile} for profile, count in flags["mig"]]
+    for profile, count in flags["mig"]:
+        devices.append({"class": "mig", "count": count, "profile": profile})
     if flags["slots"] is not None:
         devices.append({"class": "slot", "count": flags["slots"]})
     devices += flags["devices"]

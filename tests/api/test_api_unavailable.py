@@ -44,7 +44,8 @@ async def test_a_full_disk_is_unavailable_and_not_a_bug_of_ours_and_nothing_is_h
         pytest.skip("the page limit is SQLite's")
     made = 0
     with full_disk() as make_room:
-        status, answer = 201, {}
+        status = 201
+        answer: dict[str, object] = {}
         while status == 201 and made < MANY:
             status, answer = await create(api, made)
             made += status == 201

@@ -20,6 +20,7 @@ class Policy:
     turnaround_ms: int = 0
     bind_timeout_ms: int = 120_000  # from the moment the atoms are free
     unbind_timeout_ms: int = 180_000
+    kill_grace_ms: int = 10_000  # between TERM and KILL for what a tenant leaves behind
     reconnect_grace_ms: int = 120_000  # silence is not counted before a new epoch is this old
     heartbeat_ms: int = 5_000
     unreachable_after_beats: int = 4

@@ -107,5 +107,6 @@ def _granted(row: RowMapping, uuids: list[str], shared: list[str], at: Moment, p
         topology_key=key,
         topology_value=None if key is None else agreed[key],
         imex_channel=row["imex_channel"],
+        kill_grace_ms=policy.kill_grace_ms,
     )
     return _Granted(assignment, until_ms)
