@@ -23,7 +23,8 @@ INVALID: dict[str, Case] = {
     "a pool with a NUL": ({"poolId": NUL}, "poolId"),
     "no devices": ({"devices": []}, "devices"),
     "devices that are no list": ({"devices": {"count": 1}}, "devices"),
-    "nine kinds of devices": ({"devices": [{"count": 1}] * 9}, "devices"),
+    "five kinds of devices": ({"devices": [{"count": 1}] * 5}, "devices"),
+    "three islands of one node": ({"devices": [{"count": 1, "topology": "nvlink-all"}] * 3}, "devices"),
     "a profile of a whole GPU": ({"devices": [{"count": 1, "profile": "1g.10gb"}]}, "devices.0.profile"),
     "a profile in other words": ({"devices": [{"class": "mig", "count": 1, "profile": "1G 10"}]}, "devices.0.profile"),
     "instances over NVLink": (

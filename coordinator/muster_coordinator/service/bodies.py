@@ -72,7 +72,7 @@ class ReservationRequest(Request):
 
     tenant_id: Label
     pool_id: Annotated[Text | None, Field(description="Id or name; the pool named default when absent")] = None
-    devices: Annotated[list[DeviceRequest], Field(min_length=1, max_length=8)]
+    devices: Annotated[list[DeviceRequest], Field(min_length=1, max_length=4)]
     gang: GangRequest = GangRequest()
     start: Annotated[WhenText | Count | None, Field(description="RFC 3339, epoch ms, +2h or now; now when absent")] = (
         None

@@ -10,6 +10,7 @@ from muster_shared.errors import Code, FieldError, Problem, invalid
 from muster_shared.time import MS_MAX, format_duration, format_instant, parse_duration, parse_instant
 
 _MIB_PER_GIB = 1_024
+_TOGETHER_MAX = 2  # each multiplies what is tried on a node by its islands: 256 ways on the largest host
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +92,8 @@ def shape_of(request: ReservationRequest) -> Shape:
                 profile=device.profile,
             )
         )
+    if sum(entry.topology != "any" for entry in entries) > _TOGETHER_MAX:
+        raise invalid("devices", f"at most {_TOGETHER_MAX} of them may ask for one island or one NUMA node")
     return Shape(tuple(entries), tuple(sorted(request.node_selector.items())))
 
 
