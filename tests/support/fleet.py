@@ -161,21 +161,32 @@ class ApiError(Exception):
 
 
 class Fleet:
-    """One coordinator and its agents."""
+    """One coordinator and its agents; on a PostgreSQL also more coordinators."""
 
-    def __init__(self, folder: Path, port: int, library_dir: Path | None, policy: Mapping[str, int]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        port: int,
+        library_dir: Path | None,
+        policy: Mapping[str, int],
+        database: str | None = None,
+    ) -> None:
         self.folder = folder
         self.url = f"http://127.0.0.1:{port}"
         self._library_dir = library_dir
         folder.mkdir(parents=True, exist_ok=True)
-        settings = folder / "coordinator.toml"
+        self._settings = folder / "coordinator.toml"
         table = "\n".join(f"{name} = {value}" for name, value in policy.items())
-        settings.write_text(
-            f'listen_port = {port}\ndatabase = "{folder / "muster.db"}"\ntick_ms = 200\n[policy]\n{table}\n'
-        )
-        self.coordinator = Program("muster_coordinator", {}, folder / "coordinator.log", "--config", str(settings))
+        stored = database or folder / "muster.db"
+        self._settings.write_text(f'listen_port = {port}\ndatabase = "{stored}"\ntick_ms = 200\n[policy]\n{table}\n')
+        self.coordinator = self.replica(port)
         self.hosts: dict[str, Host] = {}
         self.agents: dict[str, Program] = {}
+
+    def replica(self, port: int) -> Program:
+        """Make a coordinator with the fleet's settings that listens there."""
+        log, environment = self.folder / f"coordinator-{port}.log", {"MUSTER_COORDINATOR_LISTEN_PORT": str(port)}
+        return Program("muster_coordinator", environment, log, "--config", str(self._settings))
 
     def add(self, name: str, made: Host) -> Program:
         """Give a host its agent; it is started by the caller."""
@@ -216,15 +227,17 @@ class Fleet:
     def post(self, path: str, body: object = None) -> Any:
         return self.call("POST", path, body)
 
-    def call(self, method: str, path: str, body: object = None) -> Any:
-        """Ask the coordinator.
+    def call(self, method: str, path: str, body: object = None, *, url: str | None = None) -> Any:
+        """Ask the coordinator, or the one at `url`.
 
         Raises:
             ApiError: It refused.
             OSError: It cannot be reached.
         """
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"}, method=method)
+        request = urllib.request.Request(
+            (url or self.url) + path, data, {"Content-Type": "application/json"}, method=method
+        )
         try:
             with urllib.request.urlopen(request, timeout=10) as answer:
                 return json.load(answer)
