@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from sqlalchemy import Connection, select, update
+import pytest
+from sqlalchemy import Connection, select
 
-from muster_coordinator.service import look
-from muster_coordinator.service.atoms import ALL_GPUS
+from muster_coordinator.service import look, slots
 from muster_coordinator.service.bodies import DeviceRequest, PreviewView, ReservationRequest
-from muster_coordinator.store.tables import ATOM, NODE
-from muster_shared.codec import dumps
+from muster_coordinator.store.tables import ATOM
 from muster_shared.devices import share_milli
+from muster_shared.errors import Code, Problem
 from tests.support.coordinator_agent import MIG_SLICES, ScriptedAgent
 from tests.support.service_world import World, asks
 
@@ -41,16 +41,9 @@ async def split_node(world: World, name: str = "a1", gpus: int = 1, profiles: st
     return agent
 
 
-async def cut(world: World, agent: ScriptedAgent, shares: int) -> None:
-    """Let every GPU of a node be shared in time by so many."""
-
-    def write(connection: Connection) -> None:
-        slots = dumps({ALL_GPUS: shares}).decode()
-        connection.execute(update(NODE).where(NODE.c.id == agent.node_id).values(slots=slots, inventory_hash=""))
-
-    await world.coordinator.database.write(write)
-    await agent.report()  # its inventory is asked for
-    await agent.report()
+async def cut(world: World, agent: ScriptedAgent, shares: int, device: str | None = None) -> None:
+    """Let GPUs of a node be shared in time by so many."""
+    await world.coordinator.write(slots.cut, agent.name, device, shares)
 
 
 async def previewed(world: World, asked: ReservationRequest) -> PreviewView:
@@ -216,6 +209,47 @@ async def test_two_shares_of_one_gpu_are_one_device(world: World) -> None:
     assert (await previewed(world, wanting(slot()))).quota_milli == share_milli(1, 4)
     assert (await previewed(world, wanting(slot(2)))).fits is False
     assert len((await world.get(booked.id)).members) == 1
+
+
+@pytest.mark.parametrize("moment", ["booked for later", "active", "not yet let go of"])
+async def test_a_gpu_is_not_cut_under_a_booking(world: World, moment: str) -> None:
+    node = await world.join("a1", gpus=2)
+    booked = await world.reserve(wanting(gpu(), start="+48h" if moment == "booked for later" else None))
+    await world.settle()
+    (device,) = await devices_of(world, booked.id)
+    (other,) = {"GPU-a1-0000", "GPU-a1-0001"} - {device}
+    node.lets_go = False
+    if moment == "not yet let go of":
+        await world.coordinator.release(booked.id)
+        await world.settle()
+    before = await world.rows()
+
+    for which in (device, None):
+        with pytest.raises(Problem, match=f"'a1' is booked by {booked.id} until") as refusal:
+            await cut(world, node, 2, which)
+        assert refusal.value.code is Code.CONFLICT
+        assert await world.rows() == before
+    await cut(world, node, 2, other)
+
+    assert await devices_of(world, (await world.reserve(wanting(slot(2)))).id) == [other]
+    assert await numbers(world) == {device: 0 if device < other else 1, other: 3}
+
+
+async def test_a_gpu_that_is_cut_waits_for_its_shares_and_is_whole_again_after(world: World) -> None:
+    node = await world.join("a1", gpus=1)
+    waiting = await world.reserve(wanting(slot()))
+    assert waiting.condition is not None
+    assert (waiting.state, waiting.condition.reason) == ("pending", "neverFits")
+    await cut(world, node, 2)
+    await world.settle()
+    shared = await world.state(waiting.id)
+    whole = await world.reserve(wanting(gpu(), tenant="whole"))
+    await world.coordinator.release(waiting.id)
+    await world.settle()
+    await cut(world, node, 0)
+    await world.settle()
+
+    assert (shared, whole.state, await world.state(whole.id)) == ("active", "pending", "active")
 
 
 async def test_whole_gpus_and_an_instance_are_placed_bound_and_released_together(world: World) -> None:
