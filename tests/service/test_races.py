@@ -91,6 +91,25 @@ async def test_a_plan_that_was_overtaken_by_the_last_room_says_what_blocks_it(
     assert late.condition.reason == "doesNotFit"
 
 
+async def test_every_node_that_refused_in_a_round_is_named_and_left_out(shared: tuple[World, Coordinator]) -> None:
+    """Two of three planned nodes are taken at once: one more round is enough, and it does without both."""
+    world, other = shared
+    await world.coordinator.write(operate.create_pool, "brisk", {"max_attempts": 2})
+    for name in ["a1", "a2", "a3", "a4", "a5"]:
+        await world.join(name, fabric="fabric-a.1", pool="brisk")
+    flow = other.database.flow(reserve, world.clock.moment(), asks(3, tenant="slow", pool_id="brisk"), other.index)
+    with paused_before_commit(other) as (planned, go_on):
+        slow = asyncio.create_task(flow)
+        await planned.wait()
+        taken = await world.reserve(asks(2, tenant="fast", pool_id="brisk"))
+        go_on.set()
+        admitted = await slow
+
+    late = await world.get(admitted.reservation_id)
+    assert (len(late.members), late.state) == (3, "placed")
+    assert not {one.node_id for one in late.members} & {one.node_id for one in taken.members}
+
+
 async def test_a_cancel_between_plan_and_commit_wins(shared: tuple[World, Coordinator]) -> None:
     world, other = shared
     node = await world.join("a1")
@@ -132,6 +151,25 @@ async def test_the_loser_of_every_round_is_told_that_it_lost_a_race(world: World
         "lostRace",
         "lost the race for 1 node in every round; it is tried again by itself",
     )
+
+
+async def test_a_lost_race_counts_every_node_that_refused(shared: tuple[World, Coordinator]) -> None:
+    world, other = shared
+    await world.coordinator.write(operate.create_pool, "hasty", {"max_attempts": 1})
+    for name in ["a1", "a2", "a3"]:
+        await world.join(name, fabric="fabric-a.1", pool="hasty")
+    flow = other.database.flow(reserve, world.clock.moment(), asks(3, tenant="slow", pool_id="hasty"), other.index)
+    with paused_before_commit(other) as (planned, go_on):
+        slow = asyncio.create_task(flow)
+        await planned.wait()
+        await world.reserve(asks(2, gpus=1, tenant="fast", pool_id="hasty"))
+        go_on.set()
+        admitted = await slow
+
+    late = await world.get(admitted.reservation_id)
+    assert late.condition is not None
+    assert (late.condition.reason, late.members) == ("lostRace", [])
+    assert late.condition.message.startswith("lost the race for 2 nodes in every round")
 
 
 async def test_many_at_once_for_one_free_atom_are_one_placed_and_the_rest_pending(world: World) -> None:
