@@ -166,6 +166,7 @@ class Histories(RuleBasedStateMachine):
     )
     def tick(self, ms: int, how: str) -> None:
         self.world.clock.ms += ms
+        self.compare(self.world.coordinator.index)  # before anybody writes that an end has passed
         if how == "restart":
             self.run(self.world.restart())
         if how == "heard":
