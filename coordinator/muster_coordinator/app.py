@@ -20,7 +20,7 @@ from aiohttp import web
 from muster_coordinator.api.access import authorizer
 from muster_coordinator.api.routes import OPERATIONS
 from muster_coordinator.api.server import build_app, runner_of
-from muster_coordinator.api.services import Services
+from muster_coordinator.api.services import Services, Turns
 from muster_coordinator.clock import Clock, SystemClock
 from muster_coordinator.config import Config, ConfigError, load
 from muster_coordinator.loops.every import every
@@ -100,7 +100,7 @@ async def running(config: Config, clock: Clock) -> AsyncGenerator[Running]:
         index = PoolIndex()
         await database.read(index.load, clock.moment())
         gc.freeze()  # what lives as long as the process is not walked at each collection: 0.2 s with 10,000 nodes
-        services = Services(database, clock, changed, recorded, published, revs, index, config.join_token)
+        services = Services(database, clock, changed, recorded, published, revs, index, Turns(), config.join_token)
         holder = f"{socket.gethostname()}-{os.getpid()}-{clock.moment().chance.getrandbits(32):08x}"
         pools = PoolPass(database, clock, changed, index, holder)
         tick_s = config.tick_ms / 1000

@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, func, select
 
-from muster_coordinator.api.services import Services
+from muster_coordinator.api.services import Services, Turns
 from muster_coordinator.clock import Moment
 from muster_coordinator.loops.pools import PoolPass
 from muster_coordinator.loops.revs import Revs
@@ -93,7 +93,9 @@ class Coordinator:
         self.clock = clock
         self.revs = Revs(self.database)
         self.index = PoolIndex()
-        self.services = Services(self.database, clock, Notifier(), Notifier(), Notifier(), self.revs, self.index, None)
+        self.services = Services(
+            self.database, clock, Notifier(), Notifier(), Notifier(), self.revs, self.index, Turns(), None
+        )
         self.passes = PoolPass(self.database, clock, self.services.changed, self.index, holder)
 
     async def write(

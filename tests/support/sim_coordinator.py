@@ -1,5 +1,6 @@
 """A simulated coordinator: the real pass, handlers and services, with tasks that can be held up, frozen and killed."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from random import Random
 from types import SimpleNamespace
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pydantic import BaseModel
 
 from muster_coordinator.api.handlers import agents, nodes, reservations
-from muster_coordinator.api.services import Services
+from muster_coordinator.api.services import Services, Turns
 from muster_coordinator.clock import Moment
 from muster_coordinator.loops.pools import PoolPass
 from muster_coordinator.loops.revs import Revs
@@ -44,6 +45,13 @@ HANDLERS: dict[str, Callable[[Any], Coroutine[Any, Any, Answer]]] = {
     "drain": nodes.drained,
     "fence": nodes.fenced,
 }
+
+
+class NoTurns(Turns):
+    """Let everybody meet: the simulation holds tasks up in the middle, and no loop is there to wait in."""
+
+    def of(self, pool: str) -> asyncio.Lock:
+        return asyncio.Lock()
 
 
 class SimClock:
@@ -93,7 +101,7 @@ class SimCoordinator:
         changed = Notifier()
         index = PoolIndex()
         self.services = Services(
-            self._database, self._clock, changed, Notifier(), Notifier(), Revs(self._database), index, None
+            self._database, self._clock, changed, Notifier(), Notifier(), Revs(self._database), index, NoTurns(), None
         )
         self._pass = PoolPass(self._database, self._clock, changed, index, f"{self.name}-{self.process}")
         self._seen = changed.beats

@@ -1,7 +1,10 @@
 """What every handler works with, and the few things they all do around a service call."""
 
+import asyncio
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from muster_coordinator.clock import Clock
 from muster_coordinator.loops.revs import Revs
@@ -9,6 +12,24 @@ from muster_coordinator.notifier import Notifier
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.store.engine import Database
+
+_TURNS: Final = 64  # locks, whatever names people send
+
+
+class Turns:
+    """Lets those who place in one pool go one after the other in this process.
+
+    Their commits are serial anyway, by the pool's row. Without turns all of them would plan on the same pool, want the
+    same nodes, and lose to each other round after round.
+    """
+
+    def __init__(self) -> None:
+        """Everybody may go."""
+        self._locks: Final = tuple(asyncio.Lock() for _ in range(_TURNS))
+
+    def of(self, pool: str) -> asyncio.Lock:
+        """Return what to hold while placing in a pool, by id or name; two pools seldom have the same one."""
+        return self._locks[zlib.crc32(pool.encode()) % _TURNS]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +43,7 @@ class Services:
     published: Notifier  # an event got its number
     revs: Revs
     index: PoolIndex
+    turns: Turns
     join_token: str | None  # what a host must show to join; None where anybody on loopback may
 
     async def advance_all(self, reservation_ids: Iterable[str]) -> None:

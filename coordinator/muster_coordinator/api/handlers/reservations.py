@@ -8,7 +8,7 @@ from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
 from muster_coordinator.core.model import State
 from muster_coordinator.service import change, look
-from muster_coordinator.service.admit import reserve
+from muster_coordinator.service.admit import DEFAULT_POOL, reserve
 from muster_coordinator.service.bodies import Page, PreviewView, ReservationRequest, ReservationView
 from muster_shared.codec import Count, Request, Text
 from muster_shared.errors import Code, FieldError, Problem, invalid
@@ -28,7 +28,8 @@ async def create(call: Call[Services, ReservationRequest, None]) -> ReservationV
     """Create a reservation, or answer the one that the same key and body made before."""
     request = _with_key(call.body, call.idempotency_key)
     services = call.services
-    admitted = await services.database.flow(reserve, services.clock.moment(), request, services.index)
+    async with services.turns.of(request.pool_id or DEFAULT_POOL):
+        admitted = await services.database.flow(reserve, services.clock.moment(), request, services.index)
     if admitted.is_due:
         await services.advance_all([admitted.reservation_id])
     services.recorded.beat()
