@@ -50,7 +50,7 @@ HANDLERS: dict[str, Callable[[Any], Coroutine[Any, Any, Answer]]] = {
 class NoTurns(Turns):
     """Let everybody meet: the simulation holds tasks up in the middle, and no loop is there to wait in."""
 
-    def of(self, pool: str) -> asyncio.Lock:
+    def of(self, _pool: str) -> asyncio.Lock:
         return asyncio.Lock()
 
 
