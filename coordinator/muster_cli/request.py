@@ -1,7 +1,7 @@
 """The flags that describe a reservation, and the request they make: `reserve` and `preview` ask the same thing."""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -54,6 +54,8 @@ _OPTIONS = (
     click.option("--name", help="What people call it."),
 )
 
+_NO_LIMITS: Final = {"topology": "any", "model": None, "memoryGib": None}
+
 
 def described(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the flags that describe a reservation; it passes them on to `body_of`."""
@@ -66,7 +68,8 @@ def body_of(flags: Mapping[str, Any]) -> dict[str, object]:
     """Return the request's document. What was not asked for is left out: its default is the coordinator's affair.
 
     Raises:
-        click.UsageError: Not exactly one of --for and --until, a key given twice, or no devices at all.
+        click.UsageError: Not exactly one of --for and --until, a key given twice, no devices at all, or limits
+            without the GPUs that they describe.
     """
     if flags["duration"] is not None and flags["until"] is not None:
         raise click.UsageError("Give only one of --for and --until.")
@@ -91,9 +94,14 @@ def body_of(flags: Mapping[str, Any]) -> dict[str, object]:
 
 def _devices(flags: Mapping[str, Any]) -> list[dict[str, object]]:
     devices: list[dict[str, object]] = []
+    limits = {"topology": flags["topology"], "model": flags["model"], "memoryGib": flags["memory_gib"]}
     if flags["gpus"] is not None:
-        limits = {"topology": flags["topology"], "model": flags["model"], "memoryGib": flags["memory_gib"]}
         devices.append(_present({"class": "gpu", "count": flags["gpus"], **limits}))
+    elif limits != _NO_LIMITS:
+        raise click.UsageError(
+            "--topology, --model and --memory-gib describe what --gpus asks for; "
+            "say them of other kinds in --devices, such as --devices class=slot,count=3,model=H100."
+        )
     for profile, count in flags["mig"]:
         devices.append({"class": "mig", "count": count, "profile": profile})
     if flags["slots"] is not None:

@@ -109,6 +109,7 @@ def but(changes: dict[str, Any]) -> dict[str, Any]:
 
 
 async def test_what_is_wrong_with_a_request_is_named_by_its_path_and_nothing_is_stored(api: Api) -> None:
+    """S07 among them: a gang that its segments do not divide spins no scheduler, and is charged for nothing."""
     await api.join("a1")
     before = await api.rows()
     found: dict[str, tuple[int, str, str]] = {}

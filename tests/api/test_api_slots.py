@@ -1,5 +1,7 @@
 """Cutting GPUs into shares, and removing nodes, over HTTP."""
 
+import json
+
 import pytest
 
 from tests.support.coordinator_api import Api
@@ -46,6 +48,31 @@ async def test_whole_again_is_whole_for_all_gpus_of_the_node(api: Api) -> None:
     status, shown = await api.call("PUT", "/v1/nodes/a1/slots", {"shares": 0})
 
     assert (status, shown["offers"], shown["slots"]) == (200, {"gpu": 2}, {})
+
+
+async def test_a_cut_is_told_as_an_event_with_what_it_was_before(api: Api) -> None:
+    node = await api.join("a1", gpus=2)
+    await api.call("PUT", "/v1/nodes/a1/slots", {"shares": 4})
+    await api.call("PUT", "/v1/nodes/a1/slots", {"shares": 2, "device": "GPU-a1-0000"})
+
+    told = [row for row in (await api.rows())["event"] if "node.slots_changed" in row]
+    assert [node.node_id in row for row in told] == [True, True]
+    assert [json.loads(row[-1]) for row in told] == [
+        {"slots": {"*": 4}, "former": {}},
+        {"slots": {"*": 4, "GPU-a1-0000": 2}, "former": {"*": 4}},
+    ]
+
+
+async def test_a_gpu_in_mig_mode_is_not_cut_and_keeps_its_instances(api: Api) -> None:
+    node = await api.join("a1", gpus=2)
+    node.split(0)
+    await node.report()
+    before = await api.rows()
+
+    status, refusal = await api.call("PUT", "/v1/nodes/a1/slots", {"shares": 4, "device": "GPU-a1-0000"})
+
+    assert (status, refusal["errors"][0]["path"], "MIG mode" in refusal["detail"]) == (400, "device", True)
+    assert await api.rows() == before
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,9 @@ async def test_keys_and_segments_arrive_as_they_were_ordered(coordinator: Coordi
     ("flags", "said"),
     [
         ((), "--gpus, --mig, --slots or --devices"),
+        (("--slots", "3", "--model", "H100"), "--devices class=slot"),
+        (("--mig", "1g.10gb:2", "--memory-gib", "40"), "--devices class=slot"),
+        (("--devices", "count=2", "--topology", "numa"), "--devices class=slot"),
         (("--mig", "1g.10gb:none"), "PROFILE:N"),
         (("--mig", ":2"), "PROFILE:N"),
         (("--gpus", "1", "--segment", "rack"), "N:LABEL"),

@@ -44,8 +44,9 @@ def cut(connection: Connection, at: Moment, name: str, device: str | None, share
     changing = [gpu.uuid for gpu in chosen if not gpu.mig_mode and _shares(before, gpu) != _shares(after, gpu)]
     _refuse_if_booked(connection, row["id"], row["name"], changing)
     keep_atoms(connection, row["id"], inventory, after)
-    fact = Fact("node.slots_changed", {"slots": after, "former": before})
-    commit.record_node(connection, at, row["id"], row["pool_id"], fact, slots=dumps(after).decode())
+    written = dumps(after).decode()
+    fact = Fact("node.slots_changed", {"slots": written_slots(written), "former": written_slots(row["slots"])})
+    commit.record_node(connection, at, row["id"], row["pool_id"], fact, slots=written)
     commit.pool_changed(connection, row["pool_id"], [row["id"]])
 
 
