@@ -53,6 +53,11 @@ def node(answer: Answer, *, wide: bool) -> list[Table]:
         )
         for finding in item.get("findings", [])
     ]
+    instances = [
+        (one["uuid"], one["profile"], f"{one['memoryMib'] // 1024}GiB", gpu["uuid"])
+        for gpu in item["gpus"]
+        for one in gpu.get("mig", ())
+    ]
     operators = item["operatorLabels"]
     labels = [
         (key, value, "operator" if key in operators else "agent") for key, value in sorted(item["labels"].items())
@@ -61,6 +66,7 @@ def node(answer: Answer, *, wide: bool) -> list[Table]:
         *nodes(answer, wide=wide),
         table("OFFERS COUNT", sorted(item.get("offers", {}).items())),
         table("DEVICE MODEL MEMORY ISLAND PCI STATE", gpus),
+        *([table("INSTANCE PROFILE MEMORY OF", instances)] if instances else []),
         table("HOLD ON SINCE CLEARS-BY MESSAGE", holds),
         *([table("FINDING ON SINCE MESSAGE", findings)] if findings else []),
         table("LABEL VALUE SET-BY", labels),
@@ -100,4 +106,8 @@ def _gpu(gpu: Document, item: Document) -> str:
         return "lost"
     holds = [hold for hold in item["holds"] if hold.get("device") in {None, gpu["uuid"]}]
     causes = dict.fromkeys(_cause(hold, item) for hold in holds)
-    return f"held {','.join(causes)}" if causes else "present"
+    if causes:
+        return f"held {','.join(causes)}"
+    slots: Document = item.get("slots", {})
+    shares = slots.get(gpu["uuid"], slots.get("*", 0))
+    return "split" if gpu.get("migMode") else f"in {shares} shares" if shares else "present"

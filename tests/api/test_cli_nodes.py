@@ -248,3 +248,22 @@ async def test_a_pool_is_made_by_name(coordinator: Coordinator) -> None:
 
     assert (result.stdout, result.stderr) == ("pool_1\n", "Made pool research.\n")
     assert coordinator.asked[0].body == {"name": "research"}
+
+
+async def test_a_split_gpu_shows_its_instances_and_a_cut_one_its_shares(coordinator: Coordinator) -> None:
+    whole = node()["gpus"][0]
+    instance = {"uuid": "MIG-1", "profile": "1g.10gb", "slices": 1, "memoryMib": 9_856}
+    split = {**whole, "uuid": "GPU-0002", "migMode": True, "mig": [instance]}
+    shown = node(gpus=[whole, split], offers={"slot": 4, "mig 1g.10gb": 1}, slots={"GPU-0001": 4})
+    decode(bodies.NodeView, json.dumps(shown))
+    coordinator.answer("GET /v1/nodes/gpu-01", shown)
+
+    result = await coordinator.muster("nodes", "get", "gpu-01")
+
+    lines = [line.split() for line in result.stdout.splitlines()]
+    assert ["mig", "1g.10gb", "1"] in lines
+    assert [line[6:] for line in lines if line[:1] in (["GPU-0001"], ["GPU-0002"])] == [
+        ["in", "4", "shares"],
+        ["split"],
+    ]
+    assert ["MIG-1", "1g.10gb", "9GiB", "GPU-0002"] in lines
