@@ -126,3 +126,18 @@ async def test_what_never_fits_on_any_node_has_no_nearest(pool: World) -> None:
     view = await previewed(pool, asks(gpus=9))
 
     assert (view.fits, view.nearest) == (False, [])
+
+
+async def test_a_label_that_no_node_has_is_told_what_would_fit_with_another_or_none(world: World) -> None:
+    await world.join_all("a1 a2", fabric="fabric-a.1")
+
+    told = await world.coordinator.database.read(
+        look.preview, world.clock.moment(), asks(2, same="rakc"), world.coordinator.index
+    )
+
+    assert told.condition is not None
+    assert told.condition.reason == "neverFits"
+    assert [(yes.change, yes.topology) for yes in told.nearest] == [
+        ("topology", {"fabric.domain": "fabric-a.1"}),
+        ("topology", {}),
+    ]

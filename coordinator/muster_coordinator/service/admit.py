@@ -125,14 +125,21 @@ def _entered(
             return Admitted(reservation.id, replayed=False)
         placed = placement(decision, reservation, at, pool_row)
         members, window = decision.members, placed.window
-        lost = commit.refusing(connection, at, pool_row, reservation, members, window, snapshot.version)
+        is_as_planned = (
+            pool_row.version == snapshot.version
+        )  # and stays so: whoever changes a node holds the pool's row
+        lost = (
+            None
+            if is_as_planned
+            else commit.refusing(connection, at, pool_row, reservation, members, window, snapshot.version)
+        )
         if lost is None:
             _insert(connection, at, request, reservation, placed.columns, placed.fact)
             lost = commit.entered(connection, at, pool_row, reservation, members, window)
         if lost is not None:
             transaction.rollback()
             return lost
-    if pool_row.version == snapshot.version:
+    if is_as_planned:
         index.booked(snapshot, reservation.id, members, window.occupied(pool_row.policy.turnaround_ms))
     return Admitted(reservation.id, replayed=False, is_due=window.start_ms <= at.ms)
 

@@ -35,7 +35,7 @@ def previewed(snapshot: Snapshot, wanted: Reservation, at: Moment, pool_row: Poo
             start=window.start_ms,
             end=window.end_ms,
             condition=condition_of(decision),
-            nearest=[] if decision.never and decision.size_max == 0 else _nearest(search, asked, at, pool_row),
+            nearest=_nearest(search, asked, at, pool_row, never=decision.never),
             as_of=at.ms,
         )
     others = search.other_values(decision.agreed) if asked.grouping.required else []
@@ -52,13 +52,14 @@ def previewed(snapshot: Snapshot, wanted: Reservation, at: Moment, pool_row: Poo
     )
 
 
-def _nearest(search: Search, asked: Request, at: Moment, pool_row: PoolRow) -> list[Yes]:
+def _nearest(search: Search, asked: Request, at: Moment, pool_row: PoolRow, *, never: bool) -> list[Yes]:
     policy = pool_row.policy
-    longest = search.longest(policy.max_duration_ms + policy.turnaround_ms)
+    longest = None if never else search.longest(policy.max_duration_ms + policy.turnaround_ms)
     if longest is not None and longest.request.window.duration_ms <= policy.turnaround_ms:
         longest = None  # nothing of it would be left to use
+    first = None if never else search.earliest_start(at.ms + policy.look_ahead_ms)  # no wait helps what never fits
     return [
-        *_told("start", [search.earliest_start(at.ms + policy.look_ahead_ms)], pool_row),
+        *_told("start", [first], pool_row),
         *_told("duration", [longest], pool_row),
         *_told("gangSize", [search.largest_gang()] if asked.size > 1 else [], pool_row),
         *_told("topology", search.other_keys() if asked.grouping.required else [], pool_row),
