@@ -6,12 +6,13 @@ from contextlib import contextmanager
 
 import pytest
 import pytest_asyncio
-from sqlalchemy import Connection, event
+from sqlalchemy import Connection, event, update
 from sqlalchemy.util import await_only
 
 from muster_coordinator.service import operate
 from muster_coordinator.service.admit import reserve, retry
 from muster_coordinator.store import read
+from muster_coordinator.store.tables import RESERVATION
 from tests.support.invariants import check
 from tests.support.postgres import Cluster
 from tests.support.service_world import Coordinator, World, asks, world_on
@@ -126,6 +127,35 @@ async def test_a_cancel_between_plan_and_commit_wins(shared: tuple[World, Coordi
         placed = await trying
 
     assert (placed.is_placed, await world.state(asked.id)) == (False, "ended")
+
+
+@pytest.mark.parametrize("size", [2, 4])
+async def test_a_plan_for_another_size_is_not_booked(shared: tuple[World, Coordinator], size: int) -> None:
+    """S05: what is asked is read again in the transaction that places; no door changes it, yet a gang is never partial."""
+    world, other = shared
+    agents = await world.join_all("a1 a2 a3 a4", fabric="fabric-a.1")
+    for agent in agents:
+        await world.cordon(agent)
+    asked = await world.reserve(asks(3, start="+1h"))
+    for agent in agents:
+        await world.coordinator.write(operate.set_intent, agent.node_id, "schedulable", None)
+    pool_row = await other.database.read(read.known_pool, asked.pool_id)
+    snapshot = await other.database.read(read.snapshot, pool_row, world.now_ms)
+
+    def resized(connection: Connection) -> None:
+        connection.execute(update(RESERVATION).where(RESERVATION.c.id == asked.id).values(size=size))
+
+    with paused_before_commit(other) as (planned, go_on):
+        trying = asyncio.create_task(other.database.flow(retry, world.clock.moment(), asked.id, snapshot, other.index))
+        await planned.wait()
+        await world.coordinator.database.write(resized)
+        go_on.set()
+        tried = await trying
+    refused = await world.get(asked.id)
+    await world.settle()
+
+    assert (tried.is_placed, refused.state, refused.members) == (False, "pending", [])
+    assert len((await world.get(asked.id)).members) == size
 
 
 async def test_the_loser_of_every_round_is_told_that_it_lost_a_race(world: World) -> None:

@@ -207,8 +207,8 @@ def retry(connection: Connection, at: Moment, reservation_id: str, snapshot: Sna
         with connection.begin() as transaction:
             locked = read.known_pool(connection, pool_row.id, lock=True)
             current = read.reservation(connection, reservation_id, lock=True)
-            if current is None or current[0].state is not State.PENDING:
-                return Retried(reservation_id)  # cancelled, or placed by somebody else
+            if current is None or current[0] != reservation:
+                return Retried(reservation_id)  # cancelled, placed by somebody else, or not what was planned for
             lost = _place(connection, at, locked, current[0], decision, snapshot.version)
             if lost is None:
                 return Retried(reservation_id, is_placed=True)
