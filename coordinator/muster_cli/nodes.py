@@ -95,7 +95,7 @@ def label(session: Session, /, node: str, labels: tuple[str, ...]) -> None:
 
 @nodes.command
 @click.argument("node")
-@click.option("--shares", type=click.IntRange(0, 16), required=True, help="Of each GPU: 2 to 16, or 0 for whole GPUs.")
+@click.option("--shares", type=click.IntRange(0, 64), required=True, help="Of each GPU: 2 to 64, or 0 for whole GPUs.")
 @click.option("--device", metavar="UUID", help="Only this GPU.")
 @connected
 def slots(session: Session, /, node: str, shares: int, device: str | None) -> None:

@@ -75,11 +75,28 @@ async def test_a_gpu_in_mig_mode_is_not_cut_and_keeps_its_instances(api: Api) ->
     assert await api.rows() == before
 
 
+async def test_shares_leave_room_for_the_gpus_that_come_later(api: Api) -> None:
+    node = await api.join("a1", gpus=8)
+    before = await api.rows()
+    status, refusal = await api.call("PUT", "/v1/nodes/a1/slots", {"shares": 64})
+    after = await api.rows()
+    wide, shown = await api.call("PUT", "/v1/nodes/a1/slots", {"shares": 64, "device": "GPU-a1-0000"})
+    fits, _ = await api.call("PUT", "/v1/nodes/a1/slots", {"shares": 38})
+    node.gpus = 10
+    await node.report()
+    _, grown = await api.call("GET", "/v1/nodes/a1")
+
+    assert (status, refusal["code"], "fewer shares" in refusal["detail"]) == (409, "CONFLICT", True)
+    assert after == before
+    assert (wide, shown["offers"]) == (200, {"slot": 64, "gpu": 7})
+    assert (fits, grown["offers"]) == (200, {"slot": 380})
+
+
 @pytest.mark.parametrize(
     ("body", "path"),
     [
         ({"shares": 1}, "shares"),
-        ({"shares": 17}, "shares"),
+        ({"shares": 65}, "shares"),
         ({"shares": -1}, "shares"),
         ({}, "shares"),
         ({"shares": 2, "device": "GPU-of-nobody"}, "device"),

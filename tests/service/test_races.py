@@ -131,7 +131,7 @@ async def test_a_cancel_between_plan_and_commit_wins(shared: tuple[World, Coordi
 
 @pytest.mark.parametrize("size", [2, 4])
 async def test_a_plan_for_another_size_is_not_booked(shared: tuple[World, Coordinator], size: int) -> None:
-    """S05: what is asked is read again in the transaction that places; no door changes it, yet a gang is never partial."""
+    """S05: what is asked is read again in the transaction that places, so that no gang is booked in part."""
     world, other = shared
     agents = await world.join_all("a1 a2 a3 a4", fabric="fabric-a.1")
     for agent in agents:

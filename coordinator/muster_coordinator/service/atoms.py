@@ -70,7 +70,11 @@ def keep_atoms(connection: Connection, node_id: str, inventory: Inventory, slots
             connection.execute(known.values(**asdict(offer), listed=True))
             continue
         if next_number >= _ATOMS_MAX:
-            raise Problem(Code.CONFLICT, "this node has shown too many different GPUs: remove it and let it join again")
+            raise Problem(
+                Code.CONFLICT,
+                f"this node would have had more than {_ATOMS_MAX} GPUs, instances and shares, former ones included: "
+                "cut it into fewer shares, or remove it and let it join again",
+            )
         connection.execute(insert(ATOM).values(node_id=node_id, number=next_number, **asdict(offer), listed=True))
         next_number += 1
 

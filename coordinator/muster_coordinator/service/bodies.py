@@ -243,7 +243,7 @@ class Page(Message):
 class NodeSlots(Request):
     """Shares that GPUs are cut into."""
 
-    shares: Annotated[Count, Field(le=16, description="2 to 16 shares of each GPU, or 0 for whole GPUs")]
+    shares: Annotated[Count, Field(le=64, description="2 to 64 shares of each GPU, or 0 for whole GPUs")]
     device: Annotated[Text | None, Field(description="UUID of one GPU; all of the node when absent")] = None
 
     @field_validator("shares")

@@ -1,8 +1,9 @@
 """An operator cuts GPUs into shares, or makes them whole again: one kind at a time, and never under a booking."""
 
 from collections.abc import Collection
+from typing import Final
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.service.atoms import ALL_GPUS, keep_atoms, slots_of
@@ -16,6 +17,8 @@ from muster_shared.errors import Code, Problem, invalid
 from muster_shared.time import format_instant
 from muster_shared.wire import Gpu, Inventory
 
+_SHARED_MAX: Final = 378  # six of a node's eight mask words: a report of replaced GPUs must never be refused for shares
+
 
 def cut(connection: Connection, at: Moment, name: str, device: str | None, shares: int) -> None:
     """Let a node's GPUs be booked in `shares` parts each, or as a whole with 0.
@@ -25,11 +28,12 @@ def cut(connection: Connection, at: Moment, name: str, device: str | None, share
         at: Now.
         name: Or id of the node.
         device: UUID of one GPU; None for all of the node, which forgets what was said of single ones.
-        shares: 0 or 2..16.
+        shares: 0 or 2..64.
 
     Raises:
         Problem: `NOT_FOUND`; `INVALID_INPUT` for a GPU that the node does not have, or that is in MIG mode; `CONFLICT`
-            while any of them is booked, now or later, or not yet let go of.
+            while any of them is booked, now or later, or not yet let go of, or where so many shares would leave the
+            node no numbers for GPUs that are replaced later.
     """
     row = locked_node(connection, name)
     inventory = Inventory.model_validate_json(row["inventory"]) if row["inventory"] else None
@@ -43,11 +47,22 @@ def cut(connection: Connection, at: Moment, name: str, device: str | None, share
     after = {**before, device: shares} if device is not None else {ALL_GPUS: shares} if shares else {}
     changing = [gpu.uuid for gpu in chosen if not gpu.mig_mode and _shares(before, gpu) != _shares(after, gpu)]
     _refuse_if_booked(connection, row["id"], row["name"], changing)
+    had = _numbered(connection, row["id"])
     keep_atoms(connection, row["id"], inventory, after)
+    if had < _numbered(connection, row["id"]) > _SHARED_MAX:
+        raise Problem(
+            Code.CONFLICT,
+            f"{row['name']!r} would have more than {_SHARED_MAX} GPUs, instances and shares, former ones included: cut "
+            "its GPUs into fewer shares, or only some of them with `--device`",
+        )
     written = dumps(after).decode()
     fact = Fact("node.slots_changed", {"slots": written_slots(written), "former": written_slots(row["slots"])})
     commit.record_node(connection, at, row["id"], row["pool_id"], fact, slots=written)
     commit.pool_changed(connection, row["pool_id"], [row["id"]])
+
+
+def _numbered(connection: Connection, node_id: str) -> int:
+    return connection.execute(select(func.count()).where(ATOM.c.node_id == node_id)).scalar_one()
 
 
 def _shares(slots: dict[str, int], gpu: Gpu) -> int:
