@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import cast
 
 from muster_cli.client import Answer, Document
 from muster_cli.moments import SECOND_MS, moment
@@ -97,19 +97,11 @@ def preview(answer: Answer, *, wide: bool) -> list[Table]:
     ]
 
 
-_NEAR: Final = {
-    "start": "another start",
-    "duration": "another duration",
-    "gangSize": "another gang",
-    "topology": "another topology",
-}
-
-
 def nearest(answer: Answer, *, wide: bool) -> Table:
     """What would fit instead, or as well, and what it would cost in quota, in GPUs."""
     rows = (
         (
-            _NEAR[one["change"]],
+            _near(one, answer, wide=wide),
             moment(one["start"], answer.now_ms, exact=wide),
             format_duration(one["end"] - one["start"]),
             one["gangSize"],
@@ -118,7 +110,27 @@ def nearest(answer: Answer, *, wide: bool) -> Table:
         )
         for one in answer.document.get("nearest", ())
     )
-    return table("WITH START FOR GANG TOPOLOGY GPUS", rows)
+    return table("NEAREST START FOR GANG TOPOLOGY GPUS", rows)
+
+
+def _near(one: Document, answer: Answer, *, wide: bool) -> str:
+    """Say in the words of the flags what is other than was asked."""
+    match one["change"]:
+        case "start":
+            return f"starting {moment(one['start'], answer.now_ms, exact=wide)}"
+        case "duration":
+            since = " from now" if one["start"] == answer.document["asOf"] else ""
+            return f"for {format_duration(one['end'] - one['start'])}{since}"
+        case "gangSize":
+            return f"a gang of {one['gangSize']}"
+        case "topology" if answer.document["fits"]:
+            return f"in {' '.join(one['topology'].values())}"  # it agrees on the same labels as the plan
+        case "topology":
+            return " ".join(
+                ["with", *(f"--same {key}" for key in one["topology"])] if one["topology"] else ["without --same"]
+            )
+        case change:
+            return str(change)  # of a newer coordinator
 
 
 def _planned(answer: Answer, *, wide: bool) -> Table:

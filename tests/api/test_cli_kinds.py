@@ -107,7 +107,13 @@ async def test_the_nearest_yes_is_told_with_what_it_would_cost(coordinator: Coor
         "quotaMilli": 32_000,
     }
     later = {**near, "change": "start", "start": start_ms, "end": start_ms + 3 * HOUR_MS}
-    share = {**near, "change": "gangSize", "gangSize": 1, "topology": {}, "quotaMilli": 143}
+    others = [
+        later,
+        {**near, "change": "duration", "end": NOW_MS + HOUR_MS},
+        {**near, "change": "gangSize", "gangSize": 1, "topology": {}, "quotaMilli": 143},
+        {**near, "change": "topology", "topology": {"room": "1", "row": "b"}},
+        {**near, "change": "topology", "topology": {}},
+    ]
     condition = {"type": "Unschedulable", "reason": "doesNotFit", "message": "no gang of 4 nodes fits"}
     answer = {
         "fits": False,
@@ -115,7 +121,7 @@ async def test_the_nearest_yes_is_told_with_what_it_would_cost(coordinator: Coor
         "end": NOW_MS,
         "asOf": NOW_MS,
         "condition": condition,
-        "nearest": [later, share],
+        "nearest": others,
     }
     decode(bodies.PreviewView, json.dumps(answer))
     coordinator.answer("POST /v1/capacity/preview", answer)
@@ -124,10 +130,34 @@ async def test_the_nearest_yes_is_told_with_what_it_would_cost(coordinator: Coor
 
     assert result.exit_code == 4
     assert result.stdout.endswith(
-        "WITH           START  FOR  GANG  TOPOLOGY  GPUS\n"
-        "another start  in 2h  3h   4     rack=r1   32\n"
-        "another gang   now    3h   1     -         0.143\n"
+        "NEAREST                      START  FOR  GANG  TOPOLOGY      GPUS\n"
+        "starting in 2h               in 2h  3h   4     rack=r1       32\n"
+        "for 1h from now              now    1h   4     rack=r1       32\n"
+        "a gang of 1                  now    3h   1     -             0.143\n"
+        "with --same room --same row  now    3h   4     room=1 row=b  32\n"
+        "without --same               now    3h   4     -             32\n"
     )
+
+
+async def test_of_a_preview_that_fits_the_other_places_are_told(coordinator: Coordinator) -> None:
+    other = {
+        "change": "topology",
+        "start": NOW_MS,
+        "end": NOW_MS + HOUR_MS,
+        "gangSize": 2,
+        "topology": {"rack": "r2"},
+        "quotaMilli": 2_000,
+    }
+    window = {"start": NOW_MS, "end": NOW_MS + HOUR_MS, "asOf": NOW_MS}
+    answer = {"fits": True, **window, "members": [member("a"), member("b")], "nearest": [other]}
+    decode(bodies.PreviewView, json.dumps(answer))
+    coordinator.answer("POST /v1/capacity/preview", answer)
+
+    table = await coordinator.muster("preview", *WHO, "--gpus", "1", "--gang", "2", "--same", "rack")
+    machine = await coordinator.muster("preview", *WHO, "--gpus", "1", "--gang", "2", "--same", "rack", "-o", "json")
+
+    assert table.stdout.splitlines()[-1].split() == ["in", "r2", "now", "1h", "2", "rack=r2", "2"]
+    assert json.loads(machine.stdout)["nearest"] == [other]
 
 
 async def test_members_of_segments_say_which_one(coordinator: Coordinator) -> None:
