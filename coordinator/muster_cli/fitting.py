@@ -42,5 +42,9 @@ def misfit(preview: Document) -> Failure:
 def _what_to_change(condition: Document) -> str:
     """Name the flags; another pool is always a way out."""
     reasons = [str(blocker["reason"]) for blocker in condition.get("blockers", ())]
+    # What waiting would cure keeps nothing away for ever: where it can never fit, the gang is too large.
+    is_too_large = any(reason not in _CURES for reason in reasons)
     flags = dict.fromkeys(flag for reason in reasons for flag in _CURES.get(reason, ()))
+    if is_too_large:
+        flags["--gang"] = None
     return " or ".join([", ".join(flags), "--pool"] if flags else ["--pool"])

@@ -327,7 +327,8 @@ def never(*reasons: str) -> dict[str, Any]:
     ("reasons", "change"),
     [
         ((), "--pool"),
-        (("booked", "labelMissing"), "--same, --segment or --pool"),
+        (("labelMissing",), "--same, --segment or --pool"),
+        (("booked", "labelMissing"), "--same, --segment, --gang or --pool"),
         (("noSuchIsland", "tooFewDevices"), "--topology, --gpus, --mig, --slots, --model, --memory-gib or --pool"),
     ],
 )
