@@ -134,7 +134,7 @@ def test_a_hold_that_nobody_can_date_is_said_without_a_date() -> None:
 
 
 def test_of_a_large_pool_the_groups_that_come_closest_to_a_gang_are_dated() -> None:
-    booked_until = {f"z{at:02}": 9_000 for at in range(64)} | {"b00": 5_000}
+    booked_until = {f"z{at:02}": 9_000 for at in range(40)} | {"b00": 5_000}
     drawing = "\n".join(["zx Z ....", *(f"{name} {name[0].upper()} ...." for name in booked_until)])
     scene = pool(drawing)
     for name, end_ms in booked_until.items():

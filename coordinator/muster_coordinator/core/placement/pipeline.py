@@ -23,7 +23,7 @@ from muster_coordinator.core.snapshot import Snapshot
 
 _DEFAULTS = Policy()
 
-_SCORED_MAX: Final = 128
+_SCORED_MAX: Final = 96
 """Nodes that are scored where many domains are equally tight, as in an empty pool: a few milliseconds' worth."""
 
 

@@ -15,7 +15,7 @@ from muster_coordinator.core.placement.reasons import ReasonCode, Refusal, block
 from muster_coordinator.core.placement.standing import Picks
 from muster_coordinator.core.snapshot import Snapshot
 
-_DATED_MAX: Final = 64
+_DATED_MAX: Final = 40
 """Nodes whose calendars are searched for the end of what blocks them: those nearest to a gang, in a large pool."""
 
 _REMEMBERED: Final = 1 << 14  # nodes are alike: a pool of thousands is in some hundred different states
