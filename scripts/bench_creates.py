@@ -91,7 +91,7 @@ def _coordinator(url: str) -> Iterator[str]:
         while not _is_open(port):
             if process.poll() is not None:
                 raise RuntimeError(f"the coordinator ended with status {process.returncode}")
-            time.sleep(0.1)
+            time.sleep(0.1)  # a real process starts, before anything is measured
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()

@@ -60,7 +60,7 @@ def _boot_ms() -> int:
 
 
 def _pause(ms: int) -> None:
-    time.sleep(ms / _MS_PER_S)
+    time.sleep(ms / _MS_PER_S)  # between TERM and KILL; a short-lived program with nothing else to do
 
 
 if __name__ == "__main__":

@@ -125,14 +125,11 @@ def _entered(
             return Admitted(reservation.id, replayed=False)
         placed = placement(decision, reservation, at, pool_row)
         members, window = decision.members, placed.window
-        is_as_planned = (
-            pool_row.version == snapshot.version
-        )  # and stays so: whoever changes a node holds the pool's row
-        lost = (
-            None
-            if is_as_planned
-            else commit.refusing(connection, at, pool_row, reservation, members, window, snapshot.version)
-        )
+        # An unchanged version stays so: whoever changes a node holds the pool's row. Silence was judged at `at`.
+        is_as_planned = pool_row.version == snapshot.version
+        lost: Lost | None = None
+        if not is_as_planned:
+            lost = commit.refusing(connection, at, pool_row, reservation, members, window, snapshot.version)
         if lost is None:
             _insert(connection, at, request, reservation, placed.columns, placed.fact)
             lost = commit.entered(connection, at, pool_row, reservation, members, window)
