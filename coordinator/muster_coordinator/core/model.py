@@ -28,9 +28,12 @@ class Policy:
     retry_interval_ms: int = 30_000
     repair_lead_ms: int = 900_000
     repair_horizon_ms: int = 86_400_000
+    unhealthy_after_ms: int = 30_000  # a soft sign must last as long before anything is moved for it ...
+    healthy_after_ms: int = 600_000  # ... and be gone as long before its node takes over for others
     grant_ms: int = 300_000  # the shortest grant of a bind order that can be preempted
     max_duration_ms: int = 90 * 86_400_000
     look_ahead_ms: int = 366 * 86_400_000
+    series_ahead_ms: int = 28 * 86_400_000  # how far ahead the occurrences of a series are booked
     imex_channels: int = 0  # IMEX channels of each fabric that are handed out, from 1 on; 0 where hosts run no IMEX
     usable_gap_ms: int = 900_000  # a shorter gap between two bookings is of use to nobody
     # Weights of the ranks of a gang: heavier ones are compared first, equal ones added up, 0 is not asked.

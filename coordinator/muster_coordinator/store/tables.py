@@ -25,6 +25,8 @@ class Pool(SQLModel, table=True):
     policy: str  # only what differs from the defaults
     version: int = Field(default=0, sa_type=BigInteger)
     freed_version: int = Field(default=0, sa_type=BigInteger)  # at which something changed that pending work waits for
+    storm: str = "{}"  # what the storm brake has announced: its mode by topology domain, "" for the whole pool
+    moves: str = "[]"  # instants of the repairs of the last minutes, for the brake's rate
     created_ms: int = Field(sa_type=BigInteger)
 
 
@@ -74,6 +76,10 @@ class Node(SQLModel, table=True):
         default=0, sa_type=BigInteger
     )  # of the pool, when a plan could last see a change of it
     fault_ms: int = Field(default=0, sa_type=BigInteger)  # when its agent last raised a hold
+    flips: str = "[]"  # instants of the last day at which it turned bad or silent, rising
+    sound_since_ms: int = Field(
+        default=0, sa_type=BigInteger
+    )  # since when it has shown no bad sign; kept while it shows
     slots: str = "{}"  # shares that a GPU is cut into, by its UUID, or by "" for all of the node
     last_report_ms: int | None = Field(default=None, sa_type=BigInteger)
     removed_ms: int | None = Field(default=None, sa_type=BigInteger)  # its history stays; name and machine id are free
@@ -117,6 +123,7 @@ class Reservation(SQLModel, table=True):
 
     __table_args__ = (
         UniqueConstraint("tenant_id", "idempotency_key"),
+        UniqueConstraint("series_id", "occurrence_ms"),
         Index("ix_reservation_state_start_ms", "state", "start_ms"),
         Index("ix_reservation_pool_id_wait_key_created_ms", "pool_id", "wait_key", "created_ms"),
         CheckConstraint("size >= 1", name="size"),
@@ -149,9 +156,60 @@ class Reservation(SQLModel, table=True):
     activated_ms: int | None = Field(default=None, sa_type=BigInteger)
     protected_until_ms: int | None = Field(default=None, sa_type=BigInteger)
     ended_ms: int | None = Field(default=None, sa_type=BigInteger)
+    on_member_loss: str = "notify"  # core.model.OnMemberLoss
+    series_id: str | None = Field(default=None, foreign_key="series.id")
+    occurrence_ms: int | None = Field(default=None, sa_type=BigInteger)  # when its series' rule has it begin
     created_ms: int = Field(sa_type=BigInteger)
     idempotency_key: str | None = None
     body_hash: str  # of the request as it was sent
+
+
+class Series(SQLModel, table=True):
+    """A reservation that comes again by a rule. Each occurrence is a reservation of its own, made ahead of its time."""
+
+    __table_args__ = (UniqueConstraint("tenant_id", "idempotency_key"),)
+    id: str = Field(primary_key=True)
+    tenant_id: str
+    pool_id: str = Field(foreign_key="pool.id")
+    name: str | None = None
+    state: str  # active, ended
+    rule: str  # RRULE as RFC 5545 writes it, without DTSTART
+    zone: str  # IANA name: the rule is read on the clocks there
+    first_ms: int = Field(sa_type=BigInteger)  # the rule's DTSTART
+    request: str  # of each occurrence, without its times
+    duration_ms: int = Field(sa_type=BigInteger)
+    skipped: str = "[]"  # occurrences that nobody wants, instants rising
+    made_until_ms: int = Field(default=0, sa_type=BigInteger)  # every occurrence before this has been made, or skipped
+    version: int = 0
+    created_ms: int = Field(sa_type=BigInteger)
+    ended_ms: int | None = Field(default=None, sa_type=BigInteger)
+    idempotency_key: str | None = None
+    body_hash: str
+
+
+class Maintenance(SQLModel, table=True):
+    """A window in which nodes belong to whoever mends them."""
+
+    __table_args__ = (CheckConstraint("start_ms < end_ms", name="window"),)
+    id: str = Field(primary_key=True)
+    pool_id: str = Field(foreign_key="pool.id")
+    reason: str
+    state: str  # declared, ended
+    start_ms: int = Field(sa_type=BigInteger)
+    end_ms: int = Field(sa_type=BigInteger)
+    version: int = 0
+    created_ms: int = Field(sa_type=BigInteger)
+    ended_ms: int | None = Field(default=None, sa_type=BigInteger)
+
+
+class MaintenanceNode(SQLModel, table=True):
+    """One node of a maintenance window. Its booking stands once nobody else's is in the way."""
+
+    __tablename__ = "maintenance_node"
+    __table_args__ = (Index("ix_maintenance_node_node_id", "node_id"),)
+    maintenance_id: str = Field(primary_key=True, foreign_key="maintenance.id")
+    node_id: str = Field(primary_key=True, foreign_key="node.id")
+    booked: bool = False  # False while bookings that could not be moved are in its window
 
 
 class Wait(SQLModel, table=True):
@@ -184,13 +242,15 @@ class Allocation(SQLModel, table=True):
     guard_armed: bool = False
     dropped_ms: int | None = Field(default=None, sa_type=BigInteger)
     imex_channel: int | None = None  # of its fabric, while it is bound; the whole gang has the same one there
+    overdue: bool = False  # its node has not confirmed the release in time, and that was announced
     dropped_rev: int | None = Field(default=None, sa_type=BigInteger)  # the node's revision that no longer has it
 
 
 class Booking(SQLModel, table=True):
     """An allocation's atoms on its node over `[start_ms, end_ms)`, one row for each mask word it touches.
 
-    The database refuses a live row whose mask shares a bit with an overlapping live row of the same node and word.
+    Maintenance is in the same calendar: its holder is `<maintenance id>/<node id>` and its reservation its own id. The
+    database refuses a live row whose mask shares a bit with an overlapping live row of the same node and word.
     """
 
     __table_args__ = (
@@ -198,7 +258,7 @@ class Booking(SQLModel, table=True):
         CheckConstraint("start_ms < end_ms", name="window"),
         CheckConstraint("mask > 0", name="mask"),
     )
-    allocation_id: str = Field(primary_key=True, foreign_key="allocation.id")
+    allocation_id: str = Field(primary_key=True)  # or whoever else holds the atoms: no foreign key for both
     word: int = Field(primary_key=True)
     node_id: str = Field(foreign_key="node.id")
     reservation_id: str
@@ -223,6 +283,37 @@ class Event(SQLModel, table=True):
     data: str
 
 
+class Webhook(SQLModel, table=True):
+    """Who outside is told of events, and how what is sent can be known as ours."""
+
+    id: str = Field(primary_key=True)
+    name: str = Field(unique=True)
+    url: str
+    secret: str  # base64, of which the receiver has a copy
+    former_secret: str | None = None  # signs beside the new one while it is being changed
+    types: str = "[]"  # event types or prefixes that end in `.`; none for all
+    enabled: bool = True
+    failing_since_ms: int | None = Field(default=None, sa_type=BigInteger)
+    created_ms: int = Field(sa_type=BigInteger)
+
+
+class Delivery(SQLModel, table=True):
+    """One event on its way to one receiver: the outbox. It is written when the event gets its place in the stream."""
+
+    __table_args__ = (
+        UniqueConstraint("webhook_id", "seq"),
+        Index("ix_delivery_state_next_ms", "state", "next_ms"),
+    )
+    number: int | None = Field(default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer(), "sqlite"))
+    webhook_id: str = Field(foreign_key="webhook.id")
+    seq: int = Field(sa_type=BigInteger)  # of the event
+    state: str  # waiting, delivered, dead
+    attempts: int = 0
+    next_ms: int = Field(sa_type=BigInteger)
+    error: str | None = None  # of the last attempt
+    done_ms: int | None = Field(default=None, sa_type=BigInteger)
+
+
 METADATA = SQLModel.metadata
 
 
@@ -242,3 +333,8 @@ WAIT = _table("wait")
 ALLOCATION = _table("allocation")
 BOOKING = _table("booking")
 EVENT = _table("event")
+SERIES = _table("series")
+MAINTENANCE = _table("maintenance")
+MAINTENANCE_NODE = _table("maintenance_node")
+WEBHOOK = _table("webhook")
+DELIVERY = _table("delivery")

@@ -91,10 +91,41 @@ def upgrade() -> None:
         sa.Column("policy", sa.String(), nullable=False),
         sa.Column("version", sa.BigInteger(), nullable=False),
         sa.Column("freed_version", sa.BigInteger(), nullable=False),
+        sa.Column("storm", sa.String(), nullable=False),
+        sa.Column("moves", sa.String(), nullable=False),
         sa.Column("created_ms", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_pool")),
         sa.UniqueConstraint("name", name=op.f("uq_pool_name")),
     )
+    op.create_table(
+        "webhook",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), nullable=False),
+        sa.Column("url", sa.String(), nullable=False),
+        sa.Column("secret", sa.String(), nullable=False),
+        sa.Column("former_secret", sa.String(), nullable=True),
+        sa.Column("types", sa.String(), nullable=False),
+        sa.Column("enabled", sa.Boolean(), nullable=False),
+        sa.Column("failing_since_ms", sa.BigInteger(), nullable=True),
+        sa.Column("created_ms", sa.BigInteger(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_webhook")),
+        sa.UniqueConstraint("name", name=op.f("uq_webhook_name")),
+    )
+    op.create_table(
+        "delivery",
+        sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
+        sa.Column("webhook_id", sa.String(), nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=False),
+        sa.Column("state", sa.String(), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("next_ms", sa.BigInteger(), nullable=False),
+        sa.Column("error", sa.String(), nullable=True),
+        sa.Column("done_ms", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(["webhook_id"], ["webhook.id"], name=op.f("fk_delivery_webhook_id")),
+        sa.PrimaryKeyConstraint("number", name=op.f("pk_delivery")),
+        sa.UniqueConstraint("webhook_id", "seq", name=op.f("uq_delivery_webhook_id_seq")),
+    )
+    op.create_index("ix_delivery_state_next_ms", "delivery", ["state", "next_ms"], unique=False)
     op.create_table(
         "lease",
         sa.Column("pool_id", sa.String(), nullable=False),
@@ -104,6 +135,21 @@ def upgrade() -> None:
         sa.Column("since_ms", sa.BigInteger(), nullable=False),
         sa.ForeignKeyConstraint(["pool_id"], ["pool.id"], name=op.f("fk_lease_pool_id")),
         sa.PrimaryKeyConstraint("pool_id", name=op.f("pk_lease")),
+    )
+    op.create_table(
+        "maintenance",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("pool_id", sa.String(), nullable=False),
+        sa.Column("reason", sa.String(), nullable=False),
+        sa.Column("state", sa.String(), nullable=False),
+        sa.Column("start_ms", sa.BigInteger(), nullable=False),
+        sa.Column("end_ms", sa.BigInteger(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("created_ms", sa.BigInteger(), nullable=False),
+        sa.Column("ended_ms", sa.BigInteger(), nullable=True),
+        sa.CheckConstraint("start_ms < end_ms", name=op.f("ck_maintenance_window")),
+        sa.ForeignKeyConstraint(["pool_id"], ["pool.id"], name=op.f("fk_maintenance_pool_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_maintenance")),
     )
     op.create_table(
         "node",
@@ -127,6 +173,8 @@ def upgrade() -> None:
         sa.Column("version", sa.Integer(), nullable=False),
         sa.Column("changed_version", sa.BigInteger(), nullable=False),
         sa.Column("fault_ms", sa.BigInteger(), nullable=False),
+        sa.Column("flips", sa.String(), nullable=False),
+        sa.Column("sound_since_ms", sa.BigInteger(), nullable=False),
         sa.Column("slots", sa.String(), nullable=False),
         sa.Column("last_report_ms", sa.BigInteger(), nullable=True),
         sa.Column("removed_ms", sa.BigInteger(), nullable=True),
@@ -139,6 +187,97 @@ def upgrade() -> None:
     )
     op.create_index("ix_node_pool_id_changed_version", "node", ["pool_id", "changed_version"], unique=False)
     op.create_index("ix_node_pool_id_last_report_ms", "node", ["pool_id", "last_report_ms"], unique=False)
+    op.create_table(
+        "series",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("tenant_id", sa.String(), nullable=False),
+        sa.Column("pool_id", sa.String(), nullable=False),
+        sa.Column("name", sa.String(), nullable=True),
+        sa.Column("state", sa.String(), nullable=False),
+        sa.Column("rule", sa.String(), nullable=False),
+        sa.Column("zone", sa.String(), nullable=False),
+        sa.Column("first_ms", sa.BigInteger(), nullable=False),
+        sa.Column("request", sa.String(), nullable=False),
+        sa.Column("duration_ms", sa.BigInteger(), nullable=False),
+        sa.Column("skipped", sa.String(), nullable=False),
+        sa.Column("made_until_ms", sa.BigInteger(), nullable=False),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("created_ms", sa.BigInteger(), nullable=False),
+        sa.Column("ended_ms", sa.BigInteger(), nullable=True),
+        sa.Column("idempotency_key", sa.String(), nullable=True),
+        sa.Column("body_hash", sa.String(), nullable=False),
+        sa.ForeignKeyConstraint(["pool_id"], ["pool.id"], name=op.f("fk_series_pool_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_series")),
+        sa.UniqueConstraint("tenant_id", "idempotency_key", name=op.f("uq_series_tenant_id_idempotency_key")),
+    )
+    op.create_table(
+        "wait",
+        sa.Column("pool_id", sa.String(), nullable=False),
+        sa.Column("key", sa.String(), nullable=False),
+        sa.Column("condition", sa.String(), nullable=False),
+        sa.ForeignKeyConstraint(["pool_id"], ["pool.id"], name=op.f("fk_wait_pool_id")),
+        sa.PrimaryKeyConstraint("pool_id", "key", name=op.f("pk_wait")),
+    )
+    op.create_table(
+        "atom",
+        sa.Column("node_id", sa.String(), nullable=False),
+        sa.Column("number", sa.Integer(), nullable=False),
+        sa.Column("kind", sa.String(), nullable=False),
+        sa.Column("device", sa.String(), nullable=False),
+        sa.Column("gpu", sa.String(), nullable=False),
+        sa.Column("part", sa.Integer(), nullable=False),
+        sa.Column("profile", sa.String(), nullable=False),
+        sa.Column("milli", sa.Integer(), nullable=False),
+        sa.Column("model", sa.String(), nullable=False),
+        sa.Column("memory_mib", sa.BigInteger(), nullable=False),
+        sa.Column("island", sa.BigInteger(), nullable=False),
+        sa.Column("numa", sa.BigInteger(), nullable=True),
+        sa.Column("seen", sa.Boolean(), nullable=False),
+        sa.Column("listed", sa.Boolean(), nullable=False),
+        sa.ForeignKeyConstraint(["node_id"], ["node.id"], name=op.f("fk_atom_node_id")),
+        sa.PrimaryKeyConstraint("node_id", "number", name=op.f("pk_atom")),
+    )
+    op.create_table(
+        "booking",
+        sa.Column("allocation_id", sa.String(), nullable=False),
+        sa.Column("word", sa.Integer(), nullable=False),
+        sa.Column("node_id", sa.String(), nullable=False),
+        sa.Column("reservation_id", sa.String(), nullable=False),
+        sa.Column("mask", sa.BigInteger(), nullable=False),
+        sa.Column("start_ms", sa.BigInteger(), nullable=False),
+        sa.Column("end_ms", sa.BigInteger(), nullable=False),
+        sa.Column("live", sa.Boolean(), nullable=False),
+        sa.CheckConstraint("mask > 0", name=op.f("ck_booking_mask")),
+        sa.CheckConstraint("start_ms < end_ms", name=op.f("ck_booking_window")),
+        sa.ForeignKeyConstraint(["node_id"], ["node.id"], name=op.f("fk_booking_node_id")),
+        sa.PrimaryKeyConstraint("allocation_id", "word", name=op.f("pk_booking")),
+    )
+    op.create_index("ix_booking_node_id_end_ms", "booking", ["node_id", "end_ms"], unique=False)
+    op.create_table(
+        "hold",
+        sa.Column("node_id", sa.String(), nullable=False),
+        sa.Column("device", sa.String(), nullable=False),
+        sa.Column("cause", sa.String(), nullable=False),
+        sa.Column("code", sa.BigInteger(), nullable=False),
+        sa.Column("since_ms", sa.BigInteger(), nullable=False),
+        sa.Column("clears_by", sa.String(), nullable=False),
+        sa.Column("message", sa.String(), nullable=True),
+        sa.Column("clear_asked_ms", sa.BigInteger(), nullable=True),
+        sa.ForeignKeyConstraint(["node_id"], ["node.id"], name=op.f("fk_hold_node_id")),
+        sa.PrimaryKeyConstraint("node_id", "device", "cause", "code", name=op.f("pk_hold")),
+    )
+    op.create_table(
+        "maintenance_node",
+        sa.Column("maintenance_id", sa.String(), nullable=False),
+        sa.Column("node_id", sa.String(), nullable=False),
+        sa.Column("booked", sa.Boolean(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["maintenance_id"], ["maintenance.id"], name=op.f("fk_maintenance_node_maintenance_id")
+        ),
+        sa.ForeignKeyConstraint(["node_id"], ["node.id"], name=op.f("fk_maintenance_node_node_id")),
+        sa.PrimaryKeyConstraint("maintenance_id", "node_id", name=op.f("pk_maintenance_node")),
+    )
+    op.create_index("ix_maintenance_node_node_id", "maintenance_node", ["node_id"], unique=False)
     op.create_table(
         "reservation",
         sa.Column("id", sa.String(), nullable=False),
@@ -168,27 +307,24 @@ def upgrade() -> None:
         sa.Column("activated_ms", sa.BigInteger(), nullable=True),
         sa.Column("protected_until_ms", sa.BigInteger(), nullable=True),
         sa.Column("ended_ms", sa.BigInteger(), nullable=True),
+        sa.Column("on_member_loss", sa.String(), nullable=False),
+        sa.Column("series_id", sa.String(), nullable=True),
+        sa.Column("occurrence_ms", sa.BigInteger(), nullable=True),
         sa.Column("created_ms", sa.BigInteger(), nullable=False),
         sa.Column("idempotency_key", sa.String(), nullable=True),
         sa.Column("body_hash", sa.String(), nullable=False),
         sa.CheckConstraint("duration_ms >= 1", name=op.f("ck_reservation_duration")),
         sa.CheckConstraint("size >= 1", name=op.f("ck_reservation_size")),
         sa.ForeignKeyConstraint(["pool_id"], ["pool.id"], name=op.f("fk_reservation_pool_id")),
+        sa.ForeignKeyConstraint(["series_id"], ["series.id"], name=op.f("fk_reservation_series_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_reservation")),
+        sa.UniqueConstraint("series_id", "occurrence_ms", name=op.f("uq_reservation_series_id_occurrence_ms")),
         sa.UniqueConstraint("tenant_id", "idempotency_key", name=op.f("uq_reservation_tenant_id_idempotency_key")),
     )
     op.create_index(
         "ix_reservation_pool_id_wait_key_created_ms", "reservation", ["pool_id", "wait_key", "created_ms"], unique=False
     )
     op.create_index("ix_reservation_state_start_ms", "reservation", ["state", "start_ms"], unique=False)
-    op.create_table(
-        "wait",
-        sa.Column("pool_id", sa.String(), nullable=False),
-        sa.Column("key", sa.String(), nullable=False),
-        sa.Column("condition", sa.String(), nullable=False),
-        sa.ForeignKeyConstraint(["pool_id"], ["pool.id"], name=op.f("fk_wait_pool_id")),
-        sa.PrimaryKeyConstraint("pool_id", "key", name=op.f("pk_wait")),
-    )
     op.create_table(
         "allocation",
         sa.Column("id", sa.String(), nullable=False),
@@ -206,6 +342,7 @@ def upgrade() -> None:
         sa.Column("guard_armed", sa.Boolean(), nullable=False),
         sa.Column("dropped_ms", sa.BigInteger(), nullable=True),
         sa.Column("imex_channel", sa.Integer(), nullable=True),
+        sa.Column("overdue", sa.Boolean(), nullable=False),
         sa.Column("dropped_rev", sa.BigInteger(), nullable=True),
         sa.ForeignKeyConstraint(["node_id"], ["node.id"], name=op.f("fk_allocation_node_id")),
         sa.ForeignKeyConstraint(["reservation_id"], ["reservation.id"], name=op.f("fk_allocation_reservation_id")),
@@ -213,55 +350,6 @@ def upgrade() -> None:
     )
     op.create_index("ix_allocation_node_id_bind_state", "allocation", ["node_id", "bind_state"], unique=False)
     op.create_index("ix_allocation_reservation_id", "allocation", ["reservation_id"], unique=False)
-    op.create_table(
-        "atom",
-        sa.Column("node_id", sa.String(), nullable=False),
-        sa.Column("number", sa.Integer(), nullable=False),
-        sa.Column("kind", sa.String(), nullable=False),
-        sa.Column("device", sa.String(), nullable=False),
-        sa.Column("gpu", sa.String(), nullable=False),
-        sa.Column("part", sa.Integer(), nullable=False),
-        sa.Column("profile", sa.String(), nullable=False),
-        sa.Column("milli", sa.Integer(), nullable=False),
-        sa.Column("model", sa.String(), nullable=False),
-        sa.Column("memory_mib", sa.BigInteger(), nullable=False),
-        sa.Column("island", sa.BigInteger(), nullable=False),
-        sa.Column("numa", sa.BigInteger(), nullable=True),
-        sa.Column("seen", sa.Boolean(), nullable=False),
-        sa.Column("listed", sa.Boolean(), nullable=False),
-        sa.ForeignKeyConstraint(["node_id"], ["node.id"], name=op.f("fk_atom_node_id")),
-        sa.PrimaryKeyConstraint("node_id", "number", name=op.f("pk_atom")),
-    )
-    op.create_table(
-        "hold",
-        sa.Column("node_id", sa.String(), nullable=False),
-        sa.Column("device", sa.String(), nullable=False),
-        sa.Column("cause", sa.String(), nullable=False),
-        sa.Column("code", sa.BigInteger(), nullable=False),
-        sa.Column("since_ms", sa.BigInteger(), nullable=False),
-        sa.Column("clears_by", sa.String(), nullable=False),
-        sa.Column("message", sa.String(), nullable=True),
-        sa.Column("clear_asked_ms", sa.BigInteger(), nullable=True),
-        sa.ForeignKeyConstraint(["node_id"], ["node.id"], name=op.f("fk_hold_node_id")),
-        sa.PrimaryKeyConstraint("node_id", "device", "cause", "code", name=op.f("pk_hold")),
-    )
-    op.create_table(
-        "booking",
-        sa.Column("allocation_id", sa.String(), nullable=False),
-        sa.Column("word", sa.Integer(), nullable=False),
-        sa.Column("node_id", sa.String(), nullable=False),
-        sa.Column("reservation_id", sa.String(), nullable=False),
-        sa.Column("mask", sa.BigInteger(), nullable=False),
-        sa.Column("start_ms", sa.BigInteger(), nullable=False),
-        sa.Column("end_ms", sa.BigInteger(), nullable=False),
-        sa.Column("live", sa.Boolean(), nullable=False),
-        sa.CheckConstraint("mask > 0", name=op.f("ck_booking_mask")),
-        sa.CheckConstraint("start_ms < end_ms", name=op.f("ck_booking_window")),
-        sa.ForeignKeyConstraint(["allocation_id"], ["allocation.id"], name=op.f("fk_booking_allocation_id")),
-        sa.ForeignKeyConstraint(["node_id"], ["node.id"], name=op.f("fk_booking_node_id")),
-        sa.PrimaryKeyConstraint("allocation_id", "word", name=op.f("pk_booking")),
-    )
-    op.create_index("ix_booking_node_id_end_ms", "booking", ["node_id", "end_ms"], unique=False)
     # Written by hand for each engine: autogenerate knows neither triggers nor exclusion constraints.
     if op.get_bind().dialect.name == "sqlite":
         _guard_sqlite()
@@ -270,21 +358,28 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    op.drop_index("ix_booking_node_id_end_ms", table_name="booking")
-    op.drop_table("booking")
-    op.drop_table("hold")
-    op.drop_table("atom")
     op.drop_index("ix_allocation_reservation_id", table_name="allocation")
     op.drop_index("ix_allocation_node_id_bind_state", table_name="allocation")
     op.drop_table("allocation")
-    op.drop_table("wait")
     op.drop_index("ix_reservation_state_start_ms", table_name="reservation")
     op.drop_index("ix_reservation_pool_id_wait_key_created_ms", table_name="reservation")
     op.drop_table("reservation")
+    op.drop_index("ix_maintenance_node_node_id", table_name="maintenance_node")
+    op.drop_table("maintenance_node")
+    op.drop_table("hold")
+    op.drop_index("ix_booking_node_id_end_ms", table_name="booking")
+    op.drop_table("booking")
+    op.drop_table("atom")
+    op.drop_table("wait")
+    op.drop_table("series")
     op.drop_index("ix_node_pool_id_last_report_ms", table_name="node")
     op.drop_index("ix_node_pool_id_changed_version", table_name="node")
     op.drop_table("node")
+    op.drop_table("maintenance")
     op.drop_table("lease")
+    op.drop_index("ix_delivery_state_next_ms", table_name="delivery")
+    op.drop_table("delivery")
+    op.drop_table("webhook")
     op.drop_table("pool")
     op.drop_table("event")
     op.drop_table("cluster")
