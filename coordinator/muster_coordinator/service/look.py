@@ -4,13 +4,11 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from sqlalchemy import Connection, RowMapping, String, and_, bindparam, or_, select
+from sqlalchemy import Connection, RowMapping, String, bindparam, or_, select
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, Entry, State
-from muster_coordinator.core.placement.filters import group_value
 from muster_coordinator.core.snapshot import NodeView as Planned
-from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service import draft as drafts
 from muster_coordinator.service.admit import wanted_pool
 from muster_coordinator.service.bodies import (
@@ -25,6 +23,7 @@ from muster_coordinator.service.bodies import (
 )
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.preview import previewed
+from muster_coordinator.service.rollup import rolled_up, usable_now
 from muster_coordinator.service.slots import written_slots
 from muster_coordinator.service.waiting import conditions
 from muster_coordinator.store import read
@@ -34,8 +33,7 @@ from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, EVENT, HO
 from muster_shared.codec import loads
 from muster_shared.devices import atom_numbers
 from muster_shared.errors import Code, Problem
-from muster_shared.time import Window
-from muster_shared.wire import FABRIC_DOMAIN, Hold, Inventory
+from muster_shared.wire import Hold, Inventory
 
 _WHOLE: Final = Entry("gpu", 1)
 PAGE_MAX: Final = 500  # items of one page: a reservation of 16 nodes is about 4 KiB, so a page stays below 2 MiB
@@ -149,6 +147,10 @@ def events(
     if subject is not None:
         wanted = wanted.where(EVENT.c.subject == subject)
     return [_event(row) for row in connection.execute(wanted).mappings()]
+
+
+def _pool(connection: Connection, at: Moment, row: PoolRow) -> PoolView:
+    return rolled_up(connection, at, row, read.snapshot(connection, row, at.ms))
 
 
 def _event(row: RowMapping) -> EventView:
@@ -303,68 +305,9 @@ def _node(row: RowMapping, view: Planned, holds: list[RowMapping], at: Moment) -
         ],
         findings=inventory.findings if inventory else [],
         gpus_total=len(view.layout.gpus),
-        gpus_free=_usable_now(view, at).bit_count(),
+        gpus_free=usable_now(view, at).bit_count(),
         offers=dict(Counter(f"{atom.kind} {atom.profile}".strip() for atom in view.node.atoms)),
         slots=written_slots(row["slots"]),
         rev=row["rev"],
         applied_rev=row["applied_rev"],
     )
-
-
-def _pool(connection: Connection, at: Moment, row: PoolRow) -> PoolView:
-    snapshot = read.snapshot(connection, row, at.ms)
-    held: defaultdict[str, int] = defaultdict(int)
-    allocatable = free = 0
-    for view in snapshot.views.values():
-        for cause, mask in view.node.held.items():
-            held[cause] += view.layout.whole_gpus(mask)
-        if _takes_work(view):
-            allocatable += (view.layout.suitable(_WHOLE) & ~view.held_mask).bit_count()
-        free += _usable_now(view, at).bit_count()
-    reserved = _booked_gpus(connection, row, snapshot, State.PLACED)
-    active = _booked_gpus(connection, row, snapshot, State.BINDING, State.ACTIVE, State.ENDING)
-    return PoolView(
-        id=row.id,
-        name=row.name,
-        policy=read.policy_document(row.policy),
-        nodes=len(snapshot.views),
-        total=sum(len(view.layout.gpus) for view in snapshot.views.values()),
-        allocatable=allocatable,
-        reserved=reserved,
-        active=active,
-        free=free,
-        held=dict(held),
-        largest_gang=_largest_gangs(snapshot, at),
-        as_of=at.ms,
-    )
-
-
-def _booked_gpus(connection: Connection, row: PoolRow, snapshot: Snapshot, *states: State) -> int:
-    wanted = (
-        select(BOOKING.c.node_id, BOOKING.c.word, BOOKING.c.mask)
-        .join(RESERVATION, RESERVATION.c.id == BOOKING.c.reservation_id)
-        .where(and_(RESERVATION.c.pool_id == row.id, RESERVATION.c.state.in_(states), BOOKING.c.live))
-    )
-    masks: defaultdict[str, int] = defaultdict(int)
-    for node_id, word, bits in connection.execute(wanted):
-        masks[node_id] |= read.mask_of(word, bits)
-    views = snapshot.views
-    return sum((mask & views[id_].layout.suitable(_WHOLE)).bit_count() for id_, mask in masks.items() if id_ in views)
-
-
-def _largest_gangs(snapshot: Snapshot, at: Moment) -> dict[str, int]:
-    sizes: defaultdict[str, int] = defaultdict(int)
-    for view in snapshot.views.values():
-        value = group_value(view, FABRIC_DOMAIN)
-        if value is not None:
-            sizes[value] += bool(view.atoms_mask) and _usable_now(view, at) == view.atoms_mask
-    return dict(sorted(sizes.items()))
-
-
-def _takes_work(view: Planned) -> bool:
-    return view.node.intent == "schedulable" and view.node.reachable and not view.node.leased
-
-
-def _usable_now(view: Planned, at: Moment) -> int:
-    whole = view.layout.suitable(_WHOLE)  # MIG instances and slots are not counted
-    return view.free(Window(at.ms, at.ms + 1)) & ~view.held_mask & whole if _takes_work(view) else 0
