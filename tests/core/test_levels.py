@@ -67,6 +67,7 @@ def test_several_required_keys_must_all_agree() -> None:
     assert drawn(plan(crossed, asked(4, 2, grouping=same(KEY, RACK)))) == (
         "no gang of 2 nodes fits in one fabric.domain and one rack (at most 1 node fits together): "
         "4 nodes free, but with too few others of the same value"
+        "; waiting does not help, since at most 1 node could ever fit together"
     )
     assert level(plan(crossed, asked(4, 1, grouping=same(KEY, RACK)))) == "fabric.domain=A rack=r1"
     assert level(plan(crossed, asked(4, 1, grouping=same(RACK, KEY)))) == "rack=r1 fabric.domain=A"
@@ -79,7 +80,9 @@ def test_a_refusal_speaks_of_the_least_that_would_have_done() -> None:
     ]
 
     assert [one.keys for one in refusals if isinstance(one, Refusal)] == [(), (KEY,)]
-    assert level(refusals[0]) == "no gang of 2 nodes fits (at most 1 node fits together): 1 node free, but too few"
+    assert level(refusals[0]).startswith(
+        "no gang of 2 nodes fits (at most 1 node fits together): 1 node free, but too few"
+    )
 
 
 @given(nodes=pools, request=gpu_requests, turned=st.booleans())

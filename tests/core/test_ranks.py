@@ -70,7 +70,7 @@ def gangs(nodes: list[Node], request: Request, policy: Policy, keys: tuple[str, 
         members: list[tuple[str, Offered]] = []
         for (segment,), size in sorted(shares.items()):
             group = everyone[values][segment]
-            whole = not any(booked_atoms(node, request.window) & {*range(64)} for node in group)
+            whole = not any(booked_atoms(node, request.window) & {atom.number for atom in node.atoms} for node in group)
             broken += whole and size < len(group)
             offers = [Offered(node, request, policy) for node in parts[segment]]
             offers.sort(key=lambda one: (not one.sound, one.left, -one.points, one.node.id))

@@ -15,8 +15,10 @@ GOLDEN = {
         asked(4, 4),
     ),
     "no gang of 2 nodes fits in one fabric.domain (at most 1 node fits together): "
-    "2 nodes free, but with too few others of the same value": ("a1 A ....\nb1 B ....", asked(4, 2)),
-    "no gang of 2 nodes fits in one rack (at most 0 nodes fit together): 2 nodes without the label": (
+    "2 nodes free, but with too few others of the same value"
+    "; waiting does not help, since at most 1 node could ever fit together": ("a1 A ....\nb1 B ....", asked(4, 2)),
+    "no gang of 2 nodes fits in one rack (at most 0 nodes fit together): 2 nodes without the label"
+    "; waiting does not help, since at most 0 nodes could ever fit together": (
         "a1 A ....\na2 A ....",
         asked(4, 2, key="rack"),
     ),
@@ -34,7 +36,8 @@ GOLDEN = {
         "a1 A #...|#...\na2 A #...|#...\nb1 - ....",
         asked(4, 3, key=None, topology="nvlink-all"),
     ),
-    "no node fits: 1 node without an NVLink island or NUMA node that large": (
+    "no node fits: 1 node without an NVLink island or NUMA node that large"
+    "; waiting does not help, since at most 0 nodes could ever fit together": (
         "a1 A ..|..",
         asked(4, 1, key=None, topology="nvlink-all"),
     ),

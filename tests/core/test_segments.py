@@ -134,6 +134,7 @@ def test_a_gang_in_segments_never_spans_two_values_of_what_is_required() -> None
     assert drawn(plan(scene, asked(4, 4, grouping=IN_A_FABRIC))) == (
         "no gang of 4 nodes fits in one fabric.domain, 2 by 2 in one rack (at most 2 nodes fit together): "
         "5 nodes free, but with too few others of the same value"
+        "; waiting does not help, since at most 2 nodes could ever fit together"
     )
 
 
@@ -190,4 +191,5 @@ def test_segments_without_a_required_key_are_said_without_one() -> None:
     assert said == (
         "no gang of 2 nodes fits, 2 by 2 in one rack (at most 0 nodes fit together): "
         "1 node without the label; 1 node free, but with too few others of the same value"
+        "; waiting does not help, since at most 0 nodes could ever fit together"
     )

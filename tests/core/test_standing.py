@@ -36,7 +36,15 @@ def remembering(changes: int, answers: int = 256, split_at: int = 1_024) -> Iter
 
 def standing(scene: Snapshot, request: Request) -> tuple[object, ...]:
     one = Standing.of(scene, request.shape, request.grouping.required)
-    counts = (one.members, one.names, list(one.group_numbers), list(one.is_open), one.closed, one.ever)
+    counts = (
+        one.members,
+        one.names,
+        list(one.group_numbers),
+        list(one.is_alike),
+        list(one.unlike),
+        one.closed,
+        one.ever,
+    )
     layouts = [picks.layout for picks in one.picks]
     # A pool that was wide once keeps wide lanes: what is in them is the same.
     lanes = list(scene.masks(one.lanes))

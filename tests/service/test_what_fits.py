@@ -79,6 +79,7 @@ async def test_a_topology_key_that_no_node_has_is_pending_and_says_so(world: Wor
     assert (asked.state, asked.condition.reason) == ("pending", "neverFits")
     assert asked.condition.message == (
         "no gang of 2 nodes fits in one rack (at most 0 nodes fit together): 2 nodes without the label"
+        "; waiting does not help, since at most 0 nodes could ever fit together"
     )
 
 

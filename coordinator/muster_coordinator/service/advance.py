@@ -143,7 +143,7 @@ class _Walk:
             if lost is None:
                 return
             excluded |= lost.node_ids
-        self._give_up(reservation, Refusal(reservation.size, reservation.grouping.required, 0, (), never=False))
+        self._give_up(reservation, Refusal(reservation.size, reservation.grouping.required, 0, (), reservation.size))
 
     def _pool(self) -> Snapshot:
         # The index must not learn what this transaction has changed and may still undo.

@@ -96,8 +96,10 @@ def largest(fitting: Fitting, request: Request, counts: Mapping[Group, int]) -> 
             for domain, groups in fitting.domains(counts).items()
         }
     )
-    best = min(sizes, key=lambda domain: (-sizes[domain], domain), default=None)
-    return (0, None) if best is None else (sizes[best], best)
+    if not sizes:
+        return 0, None
+    most = max(sizes.values())
+    return most, min(domain for domain, size in sizes.items() if size == most)
 
 
 def _agrees(keys: Keys, group: Group, within: Mapping[str, str]) -> bool:

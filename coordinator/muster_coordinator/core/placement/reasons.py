@@ -63,15 +63,20 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """No gang fits. `size_max` is the most nodes that fit together, `never` that no wait can help."""
+    """No gang fits: `size_max` is the most nodes that fit together now, `size_ever` if all were sound and free."""
 
     size: int
     keys: tuple[str, ...]  # on which its nodes had to agree: the least that would have done
     size_max: int
     blockers: tuple[Blocker, ...]
-    never: bool
+    size_ever: int
     segment_key: str | None = None
     segment_size: int = 0
+
+    @property
+    def never(self) -> bool:
+        """Can no wait help?"""
+        return self.size_ever < self.size
 
     @property
     def code(self) -> str:
@@ -91,6 +96,8 @@ class Refusal:
             head = f"no gang of {_nodes(self.size)} fits{where} ({most})"
         grouped = bool(self.keys) or self.segment_key is not None
         why = "; ".join(_phrase(blocker, grouped=grouped) for blocker in self.blockers)
+        if self.never and why:
+            why += f"; waiting does not help, since at most {_nodes(self.size_ever)} could ever fit together"
         return f"{head}: {why}" if why else f"{head}: the pool has no nodes"
 
 

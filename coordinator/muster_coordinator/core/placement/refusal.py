@@ -1,10 +1,10 @@
 """Why there is no gang: every node counted under the one thing that keeps it away, and until when."""
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import lru_cache
-from itertools import compress, islice
-from operator import gt
+from itertools import chain, compress, islice
 from typing import Final
 
 from muster_coordinator.core.layout import Layout
@@ -28,16 +28,13 @@ def refusal(snapshot: Snapshot, request: Request, fitting: Fitting) -> Refusal:
     those of the groups that come closest to a gang are looked at.
     """
     standing, grouping = fitting.standing, request.grouping
+    codes = _Codes(fitting)
     counts: Counter[ReasonCode] = Counter(standing.closed)
     counts["tooFewPeers"] = sum(fitting.counts.values())
-    # Nodes are alike: those in the same state are asked together.
-    unfit = map(gt, standing.is_open, map(bool, fitting.picked))
-    alike = Counter(compress(zip(standing.picks, standing.usable, fitting.booked, strict=True), unfit))
-    for (picks, usable, booked), nodes in alike.items():
-        counts[_code(picks, usable, picks.suitable & ~booked)] += nodes
+    counts.update(codes.counts)
     # Those that fit and were left out: refused just now, or outside the values that a repair keeps to.
     counts["excluded"] += len(standing.reasons) - counts.total()
-    until_ms = _free_again_ms(snapshot, request, fitting) if counts["booked"] else None
+    until_ms = _free_again_ms(snapshot, request, fitting, codes) if counts["booked"] else None
     size_max, _ = largest(fitting, request, fitting.counts)
     size_ever, _ = largest(fitting, request, standing.ever)
     return Refusal(
@@ -45,15 +42,53 @@ def refusal(snapshot: Snapshot, request: Request, fitting: Fitting) -> Refusal:
         fitting.keys,
         size_max,
         blockers(counts, {} if until_ms is None else {"booked": until_ms}),
-        size_ever < request.size,
+        size_ever,
         grouping.segment_key,
         grouping.segment_size,
     )
 
 
-def _code(picks: Picks, usable: int, free: int) -> ReasonCode:
-    # An excluded node that could give its part is not counted here.
-    return "excluded" if picks[free & usable] else blocked_by(picks.layout, picks.entries, usable, free)
+class _Codes:
+    """What keeps each open node away. Nodes are alike: those in the same state are asked together."""
+
+    def __init__(self, fitting: Fitting) -> None:
+        self._standing = standing = fitting.standing
+        self._booked = fitting.booked
+        self.counts: Final[Counter[ReasonCode]] = Counter()  # nodes by reason, without those that could give their part
+        self._busy: set[int] = set()  # what is booked on nodes that are alike and wait for its end
+        if standing.is_uniform:
+            first = standing.picks[0]
+            for booked, nodes in Counter(compress(self._booked, standing.is_alike)).items():
+                code = _code(first, first.suitable, booked)
+                self._count(code, nodes)
+                if code == "booked":
+                    self._busy.add(booked)
+        for number in standing.unlike:
+            self._count(self._own(number), 1)
+
+    def waiting(self, numbers: Iterable[int]) -> list[int]:
+        """Return those of some nodes that only bookings keep away."""
+        booked, busy, is_alike = self._booked, self._busy, self._standing.is_alike
+        return [
+            number
+            for number in numbers
+            if (booked[number] in busy if is_alike[number] else self._own(number) == "booked")
+        ]
+
+    def _own(self, number: int) -> ReasonCode | None:
+        standing = self._standing
+        if standing.reasons[number] is not None:
+            return None
+        return _code(standing.picks[number], standing.usable[number], self._booked[number])
+
+    def _count(self, code: ReasonCode | None, nodes: int) -> None:
+        if code is not None:
+            self.counts[code] += nodes
+
+
+def _code(picks: Picks, usable: int, booked: int) -> ReasonCode | None:
+    free = picks.suitable & ~booked
+    return None if picks[free & usable] else blocked_by(picks.layout, picks.entries, usable, free)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -72,21 +107,10 @@ def blocked_by(layout: Layout, entries: tuple[Entry, ...], usable: int, free: in
     return "islandBooked" if pick_atoms(free & usable, layout, anywhere) else "booked"
 
 
-def _free_again_ms(snapshot: Snapshot, request: Request, fitting: Fitting) -> int | None:
+def _free_again_ms(snapshot: Snapshot, request: Request, fitting: Fitting, codes: _Codes) -> int | None:
     standing, counts = fitting.standing, fitting.counts
-    nearest = sorted(standing.members, key=lambda group: (-counts.get(group, 0), group))
-    waiting = (
-        number
-        for group in nearest
-        for number in standing.members[group]
-        if standing.reasons[number] is None
-        and _code(
-            standing.picks[number],
-            standing.usable[number],
-            standing.picks[number].suitable & ~fitting.booked[number],
-        )
-        == "booked"
-    )
+    nearest = sorted(standing.names, key=lambda group: -counts.get(group, 0))  # of equals the first by name
+    waiting = chain.from_iterable(codes.waiting(standing.members[group]) for group in nearest)
     first_ms: int | None = None
     for number in islice(waiting, _DATED_MAX):
         picks, usable = standing.picks[number], standing.usable[number]

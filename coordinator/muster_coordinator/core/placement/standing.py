@@ -127,9 +127,16 @@ class Standing:
         return len({id(picks) for picks in self.picks}) == 1
 
     @cached_property
-    def is_open(self) -> Sequence[bool]:
-        """Which nodes only a booking may keep away."""
-        return [reason is None for reason in self.reasons]
+    def is_alike(self) -> Sequence[bool]:
+        """Which nodes take part with all that suits, nothing of it on hold; none where layouts differ."""
+        asked = zip(self.reasons, self.picks, self.usable, strict=True)
+        return [self.is_uniform and reason is None and usable == picks.suitable for reason, picks, usable in asked]
+
+    @cached_property
+    def unlike(self) -> Sequence[int]:
+        """Nodes that take part, each in a state of its own."""
+        asked = zip(self.reasons, self.is_alike, strict=True)
+        return [number for number, (reason, is_alike) in enumerate(asked) if reason is None and not is_alike]
 
     @cached_property
     def closed(self) -> Counter[ReasonCode]:
