@@ -15,6 +15,8 @@ MOVES: Mapping[str, Mapping[str | None, str]] = {
     "risk_cleared": {"placed": "placed"},
     "repaired": {"placed": "placed", "binding": "binding"},
     "repair_failed": {"placed": "pending", "binding": "pending"},
+    "extended": {one: one for one in ("pending", "placed", "binding", "active")},
+    "shrunk": {one: one for one in ("pending", "placed", "binding", "active")},
     "binding": {"placed": "binding"},
     "active": {"binding": "active"},
     "degraded": {"active": "active"},

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from muster_coordinator.api.change_routes import CHANGES
 from muster_coordinator.api.handlers import agents, events, health, nodes, reservations
 from muster_coordinator.api.operation import Operation
 from muster_coordinator.service.bodies import (
@@ -78,6 +79,7 @@ OPERATIONS: Final = (
         answer=PreviewView,
         errors=_MISSING,
     ),
+    *CHANGES,
     # --- nodes and pools ----------------------------------------------------------------------------------------
     Operation("GET", "/v1/nodes", "List nodes", nodes.listed, query=nodes.NodeQuery, answer=Page, errors=_MISSING),
     Operation("GET", "/v1/nodes/{id}", "Show a node", nodes.shown, answer=NodeView, errors=_MISSING),

@@ -116,6 +116,7 @@ class MemberView(Message):
     generation: Count | None = None
     bind_state: str | None = None  # reserved, binding, bound, unbinding, released, blocked, failed, lostByReboot
     bind_reason: str | None = None
+    granted_until: Count | None = None  # where its node has not yet been told of a later end: it lets go then
 
 
 class ReservationView(Message):

@@ -1,6 +1,8 @@
 """What an owner does to a reservation: cancel and release. All members or nothing."""
 
-from sqlalchemy import Connection
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, RowMapping
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.model import Move
@@ -9,6 +11,7 @@ from muster_coordinator.service.advance import advance, end
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
+from muster_coordinator.store.read import PoolRow
 from muster_shared.errors import Code, Problem
 
 
@@ -18,7 +21,7 @@ def cancel(connection: Connection, at: Moment, reservation_id: str, index: PoolI
     Raises:
         Problem: `NOT_FOUND`; `CONFLICT` when it has ended for another reason.
     """
-    reservation = _locked(connection, reservation_id)
+    reservation = held(connection, reservation_id).reservation
     match reservation.state:
         case State.PENDING | State.PLACED:
             members = [one.allocation_id for one in reservation.members]
@@ -44,7 +47,7 @@ def release(connection: Connection, at: Moment, reservation_id: str, index: Pool
     Raises:
         Problem: `NOT_FOUND`; `CONFLICT` when nothing is bound yet, or it ended for another reason.
     """
-    reservation = _locked(connection, reservation_id)
+    reservation = held(connection, reservation_id).reservation
     match reservation.state:
         case State.PENDING | State.PLACED:
             raise Problem(
@@ -59,11 +62,26 @@ def release(connection: Connection, at: Moment, reservation_id: str, index: Pool
             pass
 
 
-def _locked(connection: Connection, reservation_id: str) -> Reservation:
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A reservation whose pool and row nobody else can change before the transaction ends."""
+
+    pool_row: PoolRow
+    reservation: Reservation
+    row: RowMapping
+
+
+def held(connection: Connection, reservation_id: str, *, lock: bool = True) -> Held:
+    """Read a reservation to change it; without `lock`, only to look at it.
+
+    Raises:
+        Problem: `NOT_FOUND`.
+    """
     found = read.reservation(connection, reservation_id)
     if found is None:
         raise Problem(Code.NOT_FOUND, f"there is no reservation {reservation_id!r}; `muster list` shows yours")
-    read.pool(connection, found[0].pool_id, lock=True)
-    locked = read.reservation(connection, reservation_id, lock=True)
-    assert locked is not None, "reservations are never deleted"
-    return locked[0]
+    pool_row = read.known_pool(connection, found[0].pool_id, lock=lock)
+    if lock:
+        found = read.reservation(connection, reservation_id, lock=True)
+        assert found is not None, "reservations are never deleted"
+    return Held(pool_row, *found)

@@ -199,7 +199,7 @@ def _reservation(row: RowMapping, members: list[MemberView], told: Mapping[tuple
         duration=row["duration_ms"],
         latest_start=row["latest_start_ms"],
         devices=asked.devices,
-        gang=asked.gang,
+        gang=asked.gang.model_copy(update={"size": row["size"]}),  # a gang may have been shrunk since
         topology=agreed,
         topology_value=next(iter(agreed.values()), None),
         node_selector=asked.node_selector,
@@ -217,8 +217,15 @@ def _reservation(row: RowMapping, members: list[MemberView], told: Mapping[tuple
 
 
 _MEMBERS: Final = (
-    select(ALLOCATION, NODE.c.name, BOOKING.c.word, BOOKING.c.mask)
+    select(
+        ALLOCATION,
+        NODE.c.name,
+        BOOKING.c.word,
+        BOOKING.c.mask,
+        (RESERVATION.c.start_ms + RESERVATION.c.duration_ms).label("ends_ms"),
+    )
     .join(NODE, NODE.c.id == ALLOCATION.c.node_id)
+    .join(RESERVATION, RESERVATION.c.id == ALLOCATION.c.reservation_id)
     .join(BOOKING, BOOKING.c.allocation_id == ALLOCATION.c.id)
     .where(
         ALLOCATION.c.reservation_id.in_(bindparam("reservation_ids", type_=String, expanding=True)), ALLOCATION.c.live
@@ -251,9 +258,16 @@ def _members(connection: Connection, reservation_ids: Collection[str]) -> defaul
                 generation=row["generation"],
                 bind_state=row["bind_state"],
                 bind_reason=row["bind_reason"],
+                granted_until=_older_grant(row),
             )
         )
     return members
+
+
+def _older_grant(row: RowMapping) -> int | None:
+    """Return how long a node keeps what it has bound, where it knows of no later end."""
+    is_held = row["bind_state"] in {BindState.BINDING, BindState.BOUND} and row["grant_until_ms"] is not None
+    return row["grant_until_ms"] if is_held and row["grant_until_ms"] < row["ends_ms"] else None
 
 
 def _devices(connection: Connection, node_ids: Collection[str]) -> defaultdict[str, dict[int, str]]:

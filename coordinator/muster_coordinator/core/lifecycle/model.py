@@ -15,6 +15,7 @@ class Move(StrEnum):
     UNPLACE = "unplace"
     START = "start"
     REPLACE = "replace"
+    SHRINK = "shrink"
     ACTIVATE = "activate"
     END = "end"
     FREE = "free"
@@ -24,13 +25,16 @@ MOVES: Final[dict[tuple[State, Move], State]] = {
     (State.PENDING, Move.PLACE): State.PLACED,
     (State.PENDING, Move.END): State.ENDED,
     (State.PLACED, Move.REPAIR): State.PLACED,
+    (State.PLACED, Move.SHRINK): State.PLACED,
     (State.PLACED, Move.UNPLACE): State.PENDING,
     (State.PLACED, Move.START): State.BINDING,
     (State.PLACED, Move.END): State.ENDED,  # nothing was ever handed over
     (State.BINDING, Move.REPLACE): State.BINDING,
+    (State.BINDING, Move.SHRINK): State.BINDING,
     (State.BINDING, Move.UNPLACE): State.PENDING,
     (State.BINDING, Move.ACTIVATE): State.ACTIVE,
     (State.BINDING, Move.END): State.ENDING,
+    (State.ACTIVE, Move.SHRINK): State.ACTIVE,
     (State.ACTIVE, Move.END): State.ENDING,
     (State.ENDING, Move.FREE): State.ENDED,
 }
