@@ -20,6 +20,10 @@ _FLAGS: Final = {
     "duration": "--for",
     "end": "--until",
     "latestStart": "--latest-start",
+    "by": "--by",
+    "until": "--until",
+    "to": "--to",
+    "drop": "--drop",
     "idempotencyKey": "--key",
     "Idempotency-Key": "--key",
     "state": "--state",
@@ -33,6 +37,7 @@ _FLAGS: Final = {
 """Fields that exactly one flag fills. A name and labels are an argument of one command and a flag of another."""
 
 _SELECTOR: Final = "nodeSelector."
+_DROPPED: Final = "drop."
 _PATTERN: Final = "String should match pattern "
 _WORDS: Final = {
     r"'^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$'": "1 to 63 letters, digits and . _ / - ; the first a letter or digit",
@@ -46,6 +51,8 @@ def flag_of(path: str) -> str:
     """Return the flag that fills a field, or the field where no single flag does."""
     if path.startswith(_SELECTOR):
         return f"--node-selector {path.removeprefix(_SELECTOR)}"
+    if path.startswith(_DROPPED):
+        return "--drop"
     return _FLAGS.get(path, path)
 
 

@@ -9,6 +9,8 @@ _PLACES = {
     "preview": "muster_cli.reservations:preview",
     "get": "muster_cli.reservations:get",
     "list": "muster_cli.reservations:list_",
+    "extend": "muster_cli.changes:extend",
+    "shrink": "muster_cli.changes:shrink",
     "release": "muster_cli.reservations:release",
     "cancel": "muster_cli.reservations:cancel",
     "nodes": "muster_cli.nodes:nodes",

@@ -150,7 +150,9 @@ def members(answer: Answer, *, wide: bool) -> Table:
             _devices(one, wide=wide),
             one.get("allocationId"),
             *segments(one),
-            one.get("bindReason") or _risk_of(one["nodeName"], answer.document.get("atRisk", ())),
+            one.get("bindReason")
+            or _older_grant(one, answer, exact=wide)
+            or _risk_of(one["nodeName"], answer.document.get("atRisk", ())),
         )
         for one in _members(answer)
     )
@@ -186,6 +188,12 @@ def _risk_of(node_name: str, risks: Iterable[str]) -> str | None:
     """Return what a risk, worded `node: what is wrong`, says of one node."""
     told = [text for risk in risks for name, _, text in [risk.partition(": ")] if name == node_name]
     return f"at risk: {'; '.join(told)}" if told else None
+
+
+def _older_grant(member: Document, answer: Answer, *, exact: bool) -> str | None:
+    """Tell of a node that does not know yet how much longer the reservation lasts."""
+    until_ms: int | None = member.get("grantedUntil")
+    return None if until_ms is None else f"knows only of an end {moment(until_ms, answer.now_ms, exact=exact)}"
 
 
 def blockers(answer: Answer, *, wide: bool) -> Table:

@@ -121,10 +121,19 @@ def _called(world: World) -> Iterator[World]:
         case State.PLACED:
             yield _ended(world, EndReason.CANCELLED)
             yield _replaced(world, {gang.members[0].allocation_id}, Move.REPAIR)
+            yield from _shrunk(world)
         case State.BINDING | State.ACTIVE:
             yield ending(world, EndReason.RELEASED)
+            yield from _shrunk(world)
         case _:
             pass
+
+
+def _shrunk(world: World) -> Iterator[World]:
+    """Yield the world in which the second of two members has left; what it has bound is no member's business."""
+    gang = world.gang
+    if gang.size > 1:
+        yield replace(world, gang=replace(gang, state=moved(gang.state, Move.SHRINK), size=1, members=gang.members[:1]))
 
 
 def ending(world: World, reason: EndReason) -> World:
@@ -154,7 +163,7 @@ def _placed(gang: Reservation) -> Reservation:
     # The first member waits for somebody else's unbind, so that waiting is walked too.
     members = tuple(
         Member(f"{name}{generation}", f"node_{name}", 1, generation, BindState.RESERVED, blocked=name == "a")
-        for name in "ab"
+        for name in "ab"[: gang.size]
     )
     return replace(gang, state=moved(gang.state, Move.PLACE), generation=generation, members=members)
 

@@ -107,7 +107,7 @@ def _named(mine: Held, node_names: Mapping[str, str], names: Collection[str]) ->
 
 def _write(connection: Connection, at: Moment, mine: Held, size: int, gone: Collection[Member]) -> None:
     one = mine.reservation
-    data = {"from": one.size, "to": size, "nodeIds": sorted(member.node_id for member in gone)}
+    data = {"formerSize": one.size, "size": size, "nodeIds": sorted(member.node_id for member in gone)}
     fact = Fact("reservation.shrunk", data)
     changes: dict[str, Any] = {"size": size}
     if one.state is State.PENDING:
