@@ -3,53 +3,17 @@
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, insert
 
 from muster_coordinator.service import operate
-from muster_coordinator.service.bodies import ReservationView
-from muster_coordinator.service.change_bodies import ExtendedView, ExtendRequest
-from muster_coordinator.service.extend import extend, try_extend
 from muster_coordinator.store import read
 from muster_coordinator.store.commit import pool_changed
 from muster_coordinator.store.prolong import prolong
 from muster_coordinator.store.tables import BOOKING
-from muster_shared.errors import Code, Problem
+from muster_shared.errors import Code
 from muster_shared.time import format_instant
+from tests.support.extending import booked_until, extended, refused, running, tried
 from tests.support.service_world import HOUR, MINUTE, World, asks, end_of, start_of
-
-
-async def extended(world: World, reservation_id: str, **asked: Any) -> ExtendedView:
-    return await world.coordinator.write(extend, reservation_id, ExtendRequest(**asked))
-
-
-async def tried(world: World, reservation_id: str, **asked: Any) -> ExtendedView:
-    """Ask how long it could last; nothing changes, not a byte."""
-    before = await world.rows()
-    request = ExtendRequest(dry_run=True, **asked)
-    answer = await world.coordinator.database.read(try_extend, world.clock.moment(), reservation_id, request)
-    assert await world.rows() == before
-    return answer
-
-
-async def refused(world: World, reservation_id: str, **asked: Any) -> tuple[Code, str]:
-    """Return why it was refused; nothing changes, not a byte."""
-    before = await world.rows()
-    with pytest.raises(Problem) as problem:
-        await extended(world, reservation_id, **asked)
-    assert await world.rows() == before
-    return problem.value.code, problem.value.detail
-
-
-async def booked_until(world: World, reservation_id: str) -> set[int]:
-    """Return the ends of a reservation's live bookings, turnaround included."""
-    wanted = select(BOOKING.c.end_ms).where(BOOKING.c.reservation_id == reservation_id, BOOKING.c.live)
-    return set(await world.coordinator.database.read(lambda connection: connection.execute(wanted).scalars().all()))
-
-
-async def running(world: World, size: int = 1, **asked: Any) -> ReservationView:
-    made = await world.reserve(asks(size, **asked))
-    await world.settle()
-    return await world.get(made.id)
 
 
 async def test_a_running_gang_is_kept_longer_where_it_is_and_its_nodes_learn_of_it(world: World) -> None:
@@ -207,119 +171,6 @@ async def test_the_longest_reservation_of_a_pool_is_the_longest_extension_too(wo
     assert (await extended(world, first.id, by="1h")).duration == 2 * HOUR
 
 
-async def test_a_booking_that_has_not_begun_lasts_longer_and_begins_as_before(world: World) -> None:
-    await world.join_all("a1 a2", fabric="fabric-a.1")
-    made = await world.reserve(asks(2, start="+1h"))
-
-    await extended(world, made.id, until="+4h")
-
-    await world.until(start_of(made) + 2 * HOUR)
-    after = await world.get(made.id)
-    assert (after.state, after.duration, after.end) == ("active", 3 * HOUR, start_of(made) + 3 * HOUR)
-
-
-async def test_a_gang_that_is_binding_lasts_longer_once_it_is_bound(world: World) -> None:
-    agents = await world.join_all("a1 a2", fabric="fabric-a.1")
-    agents[1].confirms = False
-    made = await running(world, 2)
-
-    answer = await extended(world, made.id, by="1h")
-    agents[1].confirms = True
-    await world.settle()
-
-    after = await world.get(made.id)
-    assert (answer.state, after.state, after.end) == ("binding", "active", end_of(made) + HOUR)
-    assert after.protected_until == after.end
-
-
-async def test_what_is_pending_asks_for_longer_and_is_placed_for_all_of_it(world: World) -> None:
-    node = await world.join("n1")
-    await world.cordon(node)
-    made = await world.reserve(asks(start="+1h"))
-    fixed = await world.reserve(asks(start="+5h", end="+6h"))
-
-    await extended(world, made.id, by="1h")
-    await extended(world, fixed.id, until="+7h")
-
-    assert (await world.get(made.id)).state == "pending"
-    assert await booked_until(world, made.id) == set()
-    await world.uncordon(node)
-    await world.settle()
-    after, end = await world.get(made.id), (await world.get(fixed.id)).end
-    assert (after.state, after.duration, end) == ("placed", 2 * HOUR, end_of(fixed) + HOUR)
-
-
-async def test_an_end_that_was_given_moves_too(world: World) -> None:
-    """A late placement books up to the end as it is now, not as it was first given."""
-    node = await world.join("n1")
-    await world.cordon(node)
-    made = await world.reserve(asks(start="+1h", end="+2h"))
-    await extended(world, made.id, until="+3h")
-
-    await world.wait(HOUR + 30 * MINUTE)
-    await world.uncordon(node)
-    await world.settle()
-
-    after = await world.get(made.id)
-    assert (after.state, after.start, after.end) == ("active", world.now_ms, end_of(made) + HOUR)
-
-
-async def test_what_is_over_is_not_extended(world: World) -> None:
-    node = await world.join("n1")
-    first = await running(world)
-    node.lets_go = False
-    await world.coordinator.release(first.id)
-    ending = await refused(world, first.id, by="1h")
-    node.lets_go = True
-    await world.settle()
-    ended = await refused(world, first.id, by="1h")
-    second = await running(world)
-    world.clock.ms = end_of(second)
-    over = await refused(world, second.id, by="1h")
-    await world.cordon(node)
-    late = await world.reserve(asks(end="+1h"))
-    world.clock.ms += HOUR
-    expired = await refused(world, late.id, by="1h")
-
-    assert {code for code, _ in (ending, ended, over, expired)} == {Code.CONFLICT}
-    assert "is ending (Released)" in ending[1]
-    assert "has ended (Released)" in ended[1]
-    assert "is over" in over[1]
-    assert "expires" in expired[1]
-
-
-async def test_a_node_that_has_let_go_at_its_end_is_not_called_back(world: World) -> None:
-    """Nodes end early by a round trip: what one has given back is no longer the tenant's."""
-    node = await world.join("n1")
-    first = await running(world)
-    world.clock.ms = end_of(first) - 5_000
-    node.has.clear()
-    await node.report()
-
-    assert await refused(world, first.id, by="1h") == (
-        Code.CONFLICT,
-        f"{first.id} is letting go already, at the end that it was told: reserve again",
-    )
-
-
-async def test_a_silent_node_is_granted_the_time_in_the_book_and_shows_its_older_grant(world: World) -> None:
-    """F06: extend is granted while a node is cut off; what it holds it lets go at the end that it knows."""
-    agents = await world.join_all("a1 a2", fabric="fabric-a.1")
-    first = await running(world, 2)
-    agents[1].is_up = False
-    await world.wait(3 * MINUTE)
-
-    await extended(world, first.id, by="2h")
-    await world.settle()
-
-    after = await world.get(first.id)
-    assert (after.state, after.end) == ("active", end_of(first) + 2 * HOUR)
-    assert [one.granted_until for one in after.members] == [None, end_of(first)]
-    agents[1].is_up = True
-    await world.settle()
-    assert [one.granted_until for one in (await world.get(first.id)).members] == [None, None]
-
-
 @pytest.mark.parametrize(
     ("begins", "ends", "is_granted"),
     [
@@ -352,20 +203,6 @@ async def test_touching_bookings_do_not_keep_an_extension_away(
         assert (await extended(world, first.id, by="1h")).duration == 3 * HOUR
     else:
         assert (await refused(world, first.id, by="1h"))[0] is Code.CONFLICT
-
-
-async def test_atoms_that_a_former_tenant_has_not_let_go_of_keep_no_extension_away(world: World) -> None:
-    """A start waits for them, its end does not."""
-    node = await world.join("n1")
-    first = await running(world)
-    node.lets_go = False
-    await world.until(end_of(first) - MINUTE)
-    behind = await world.reserve(asks(start=end_of(first)))
-    await world.until(end_of(first))
-
-    answer = await extended(world, behind.id, by="1h")
-
-    assert (answer.state, answer.duration) == ("binding", 2 * HOUR)
 
 
 async def test_a_refusal_by_the_database_leaves_nothing_behind(world: World) -> None:
