@@ -6,12 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 
 import click
 
-from scripts import bench_agent, bench_placement
+from scripts import bench_agent, bench_calendar, bench_placement
 from scripts.bench_row import Row
 
 Group = Callable[[Callable[[str], None]], Iterator[Row]]
 
-GROUPS: dict[str, Group] = {bench_placement.GROUP: bench_placement.rows, bench_agent.GROUP: bench_agent.rows}
+GROUPS: dict[str, Group] = {
+    bench_placement.GROUP: bench_placement.rows,
+    bench_calendar.GROUP: bench_calendar.rows,
+    bench_agent.GROUP: bench_agent.rows,
+}
 
 _FORMAT = "{:<28} {:>12} {:<6} {:>10} {:>12}  {}"
 

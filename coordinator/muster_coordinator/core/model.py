@@ -88,6 +88,10 @@ class Atom:
     gpu: str = ""  # the UUID of the physical GPU that it is, or is part of
 
 
+NOBODY: Final = ""
+"""Who books atoms whose release is not confirmed: they are free for nobody, the reservation that had them included."""
+
+
 @dataclass(frozen=True, slots=True)
 class Booked:
     """Atoms that are taken for a while, by whom."""

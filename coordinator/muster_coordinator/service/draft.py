@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from muster_coordinator.core.model import Entry, Grouping, Policy, Reservation, Shape, State
 from muster_coordinator.service.bodies import GangRequest, ReservationRequest
+from muster_coordinator.service.when import instant, length
 from muster_shared.codec import dumps
 from muster_shared.errors import Code, FieldError, Problem, invalid
-from muster_shared.time import MS_MAX, format_duration, format_instant, parse_duration, parse_instant
+from muster_shared.time import MS_MAX, format_duration, format_instant
 
 _MIB_PER_GIB = 1_024
 _TOGETHER_MAX = 2  # each multiplies what is tried on a node by its islands: 256 ways on the largest host
@@ -50,7 +51,7 @@ def drafted(request: ReservationRequest, now_ms: int, policy: Policy) -> Draft:
         Problem: `INVALID_INPUT` with the path of the field: a window that is empty, over, too long or too far ahead;
             devices or a gang that contradict themselves.
     """
-    start_ms = _instant("start", request.start, now_ms)
+    start_ms = instant("start", request.start, now_ms)
     if start_ms is not None and start_ms < now_ms:
         raise invalid(
             "start",
@@ -58,13 +59,13 @@ def drafted(request: ReservationRequest, now_ms: int, policy: Policy) -> Draft:
             "leave it out to begin now",
         )
     begin_ms = now_ms if start_ms is None else start_ms
-    end_ms = _instant("end", request.end, now_ms)
+    end_ms = instant("end", request.end, now_ms)
     duration_ms = _length(request, begin_ms, end_ms)
     if duration_ms > policy.max_duration_ms:
         raise invalid("duration", f"longer than the pool allows ({format_duration(policy.max_duration_ms)})")
     if begin_ms > now_ms + policy.look_ahead_ms:
         raise invalid("start", f"further ahead than the pool allows ({format_duration(policy.look_ahead_ms)})")
-    latest_ms = _instant("latestStart", request.latest_start, now_ms)
+    latest_ms = instant("latestStart", request.latest_start, now_ms)
     if latest_ms is not None and latest_ms < begin_ms:
         raise invalid("latestStart", "before the start")
     return Draft(shape_of(request), grouping_of(request.gang), begin_ms, duration_ms, end_ms, latest_ms)
@@ -131,15 +132,6 @@ def body_hash(request: ReservationRequest) -> str:
     return hashlib.sha256(dumps(written)).hexdigest()
 
 
-def _instant(path: str, value: str | int | None, now_ms: int) -> int | None:
-    if value is None:
-        return None
-    try:
-        return parse_instant(str(value), now_ms)
-    except ValueError as error:
-        raise invalid(path, str(error)) from None
-
-
 def _length(request: ReservationRequest, begin_ms: int, end_ms: int | None) -> int:
     if (request.duration is None) == (end_ms is None):
         raise invalid("duration", "give either a duration or an end")
@@ -147,10 +139,7 @@ def _length(request: ReservationRequest, begin_ms: int, end_ms: int | None) -> i
         if end_ms <= begin_ms:
             raise invalid("end", f"not after the start ({format_instant(begin_ms)})")
         return end_ms - begin_ms
-    try:
-        duration_ms = parse_duration(request.duration or "")
-    except ValueError as error:
-        raise invalid("duration", str(error)) from None
+    duration_ms = length("duration", request.duration or "")
     if begin_ms + duration_ms > MS_MAX:
         raise invalid("duration", "ends after the year 9999")
     return duration_ms

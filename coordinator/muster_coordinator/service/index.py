@@ -8,11 +8,11 @@ from threading import Lock
 from sqlalchemy import Connection
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.core.model import Booked, Node
+from muster_coordinator.core.model import NOBODY, Booked, Node
 from muster_coordinator.core.placement.pipeline import Placed
 from muster_coordinator.core.snapshot import FOREVER_MS, Snapshot
 from muster_coordinator.store import read
-from muster_coordinator.store.read import NOBODY, PoolRow
+from muster_coordinator.store.read import PoolRow
 from muster_shared.time import Window
 
 

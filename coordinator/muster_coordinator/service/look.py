@@ -7,7 +7,7 @@ from typing import Final
 from sqlalchemy import Connection, RowMapping, String, bindparam, or_, select
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.core.model import BindState, Entry, State
+from muster_coordinator.core.model import BindState, State
 from muster_coordinator.core.snapshot import NodeView as Planned
 from muster_coordinator.service import draft as drafts
 from muster_coordinator.service.admit import wanted_pool
@@ -35,7 +35,6 @@ from muster_shared.devices import atom_numbers
 from muster_shared.errors import Code, Problem
 from muster_shared.wire import Hold, Inventory
 
-_WHOLE: Final = Entry("gpu", 1)
 PAGE_MAX: Final = 500  # items of one page: a reservation of 16 nodes is about 4 KiB, so a page stays below 2 MiB
 
 

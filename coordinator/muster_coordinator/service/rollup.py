@@ -1,23 +1,20 @@
 """A pool in whole GPUs at one instant: what the API, the page and the metrics tell of it."""
 
 from collections import defaultdict
-from typing import Final
 
 from sqlalchemy import Connection, and_, select
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.core.model import Entry, State
+from muster_coordinator.core.model import State
 from muster_coordinator.core.placement.filters import group_value
 from muster_coordinator.core.snapshot import NodeView, Snapshot
+from muster_coordinator.core.timeline.rollup import allocatable, takes_work, whole_gpus
 from muster_coordinator.service.bodies import PoolView
 from muster_coordinator.store import read
 from muster_coordinator.store.read import PoolRow
 from muster_coordinator.store.tables import BOOKING, RESERVATION
 from muster_shared.time import Window
 from muster_shared.wire import FABRIC_DOMAIN
-
-_WHOLE: Final = Entry("gpu", 1)
-
 
 def rolled_up(connection: Connection, at: Moment, row: PoolRow, snapshot: Snapshot) -> PoolView:
     """Add a pool up.
@@ -29,12 +26,10 @@ def rolled_up(connection: Connection, at: Moment, row: PoolRow, snapshot: Snapsh
         snapshot: All of it, at the row's version.
     """
     held: defaultdict[str, int] = defaultdict(int)
-    allocatable = free = 0
+    free = 0
     for view in snapshot.views.values():
         for cause, mask in view.node.held.items():
             held[cause] += view.layout.whole_gpus(mask)
-        if _takes_work(view):
-            allocatable += (view.layout.suitable(_WHOLE) & ~view.held_mask).bit_count()
         free += usable_now(view, at).bit_count()
     reserved = _booked_gpus(connection, row, snapshot, State.PLACED)
     active = _booked_gpus(connection, row, snapshot, State.BINDING, State.ACTIVE, State.ENDING)
@@ -44,7 +39,7 @@ def rolled_up(connection: Connection, at: Moment, row: PoolRow, snapshot: Snapsh
         policy=read.policy_document(row.policy),
         nodes=len(snapshot.views),
         total=sum(len(view.layout.gpus) for view in snapshot.views.values()),
-        allocatable=allocatable,
+        allocatable=allocatable(snapshot),
         reserved=reserved,
         active=active,
         free=free,
@@ -64,7 +59,7 @@ def _booked_gpus(connection: Connection, row: PoolRow, snapshot: Snapshot, *stat
     for node_id, word, bits in connection.execute(wanted):
         masks[node_id] |= read.mask_of(word, bits)
     views = snapshot.views
-    return sum((mask & views[id_].layout.suitable(_WHOLE)).bit_count() for id_, mask in masks.items() if id_ in views)
+    return sum((mask & whole_gpus(views[id_])).bit_count() for id_, mask in masks.items() if id_ in views)
 
 
 def _largest_gangs(snapshot: Snapshot, at: Moment) -> dict[str, int]:
@@ -76,11 +71,6 @@ def _largest_gangs(snapshot: Snapshot, at: Moment) -> dict[str, int]:
     return dict(sorted(sizes.items()))
 
 
-def _takes_work(view: NodeView) -> bool:
-    return view.node.intent == "schedulable" and view.node.reachable and not view.node.leased
-
-
 def usable_now(view: NodeView, at: Moment) -> int:
     """Return the mask of the whole GPUs of a node that a request could have right now."""
-    whole = view.layout.suitable(_WHOLE)  # MIG instances and slots are not counted
-    return view.free(Window(at.ms, at.ms + 1)) & ~view.held_mask & whole if _takes_work(view) else 0
+    return view.free(Window(at.ms, at.ms + 1)) & ~view.held_mask & whole_gpus(view) if takes_work(view) else 0

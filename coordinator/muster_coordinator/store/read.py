@@ -9,6 +9,7 @@ from typing import Any, Final
 from sqlalchemy import BigInteger, Connection, RowMapping, Select, String, and_, bindparam, or_, select
 
 from muster_coordinator.core.model import (
+    NOBODY,
     Atom,
     BindState,
     Booked,
@@ -192,9 +193,6 @@ def as_reservation(row: RowMapping, members: Iterable[Member] = ()) -> Reservati
         repairing=row["repairing"],
     )
 
-
-NOBODY: Final = ""
-"""Who books atoms whose release is not confirmed: they are free for nobody, the reservation that had them included."""
 
 SOONEST_FIRST = (RESERVATION.c.start_ms, RESERVATION.c.size.desc(), RESERVATION.c.created_ms, RESERVATION.c.id)
 """Who is looked at first where not all can be helped: soonest start, then largest gang, then oldest.
