@@ -26,6 +26,7 @@ _STYLES: Final = {
 
 _PROSE: Final = frozenset({"REASON", "DETAILS", "HOLDS", "LABELS", "NODES", "DEVICES", "MESSAGE", "HELD"})
 _PROSE_COLUMNS: Final = 24  # narrower than this, prose is harder to read than a line that the terminal breaks
+_PLAIN: Final = str.maketrans("█░▁▂▃▄▅▆▇·", "#.1234567.")  # bars where a terminal knows ASCII alone
 _GAP: Final = 2  # spaces: one is not seen as a gap between words
 
 
@@ -47,4 +48,5 @@ def drawn(table: Table) -> str:
     console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=width)
     with console.capture() as capture:
         console.print(grid)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+    text = "\n".join(line.rstrip() for line in capture.get().splitlines())
+    return text if "utf" in (sys.stdout.encoding or "").lower() else text.translate(_PLAIN)

@@ -26,6 +26,8 @@ _FLAGS: Final = {
     "drop": "--drop",
     "idempotencyKey": "--key",
     "Idempotency-Key": "--key",
+    "bucket": "--bucket",
+    "topologyKey": "--same",
     "state": "--state",
     "limit": "--limit",
     "after": "--after",

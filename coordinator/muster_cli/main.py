@@ -13,6 +13,8 @@ _PLACES = {
     "shrink": "muster_cli.changes:shrink",
     "release": "muster_cli.reservations:release",
     "cancel": "muster_cli.reservations:cancel",
+    "timeline": "muster_cli.calendar:timeline",
+    "outlook": "muster_cli.calendar:outlook",
     "nodes": "muster_cli.nodes:nodes",
     "pools": "muster_cli.pools:pools",
     "events": "muster_cli.events:events",
