@@ -16,6 +16,7 @@ from muster_coordinator.store.tables import BOOKING, RESERVATION
 from muster_shared.time import Window
 from muster_shared.wire import FABRIC_DOMAIN
 
+
 def rolled_up(connection: Connection, at: Moment, row: PoolRow, snapshot: Snapshot) -> PoolView:
     """Add a pool up.
 
