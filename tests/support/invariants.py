@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from tests.support.story import Story
 from tests.support.truth import Truth
+from tests.support.upkeep import check_upkeep
 
 HELD = frozenset({"binding", "bound", "unbinding"})  # a tenant may reach the devices
 EARLY_MS = 1_000  # an exposure may begin so much before the start ...
@@ -129,7 +130,7 @@ class Watch:
             *_activity(picture, now_ms),
             *self._generations(picture),
             *self._reports(picture),
-            *self._topology(connection, picture),
+            *self._newcomers(connection, picture),
             *(_truths(connection, picture, self.truth, now_ms) if self.truth else ()),
         ]
 
@@ -146,10 +147,15 @@ class Watch:
                 yield f"I33 {node_id} went back from report {seq} of {boot_id} to {node.seq} of {node.boot_id}"
             self.reports[node_id] = node.boot_id, node.seq
 
-    def _topology(self, connection: Connection, picture: Picture) -> Iterator[str]:
-        """A member joins on a node that shows the recorded value in the very transaction that books it."""
+    def _newcomers(self, connection: Connection, picture: Picture) -> Iterator[str]:
         fresh = {row.id: row for row in picture.rows if row.live and row.id not in self.members}
         self.members |= fresh.keys()
+        atoms = {node_id: node.atoms for node_id, node in picture.nodes.items()}
+        yield from check_upkeep(connection, self.story, atoms, fresh.keys())
+        yield from self._topology(connection, fresh)
+
+    def _topology(self, connection: Connection, fresh: Mapping[str, Row]) -> Iterator[str]:
+        """A member joins on a node that shows the recorded value in the very transaction that books it."""
         keyed = [row for row in fresh.values() if json.loads(row.agreed)]
         if not keyed:
             return

@@ -5,6 +5,7 @@ from typing import Final
 from muster_coordinator.api.change_routes import CHANGES
 from muster_coordinator.api.capacity_routes import CAPACITY_OPERATIONS
 from muster_coordinator.api.handlers import agents, events, health, nodes, reservations
+from muster_coordinator.api.maintenance_routes import MAINTENANCE_OPERATIONS
 from muster_coordinator.api.operation import Operation
 from muster_coordinator.service.bodies import (
     NodeLabels,
@@ -177,6 +178,7 @@ OPERATIONS: Final = (
         errors=(Code.CONFLICT,),
         audience="operator",
     ),
+    *MAINTENANCE_OPERATIONS,
     # --- events -------------------------------------------------------------------------------------------------
     Operation("GET", "/v1/events", "What happened", events.listed, query=events.EventQuery, answer=Page),
     # --- agents -------------------------------------------------------------------------------------------------

@@ -103,6 +103,14 @@ class Booked:
 
 
 @dataclass(frozen=True, slots=True)
+class MaintenanceWindow:
+    """A window in which a node belongs to whoever mends it. All of its atoms are booked for it besides."""
+
+    id: str
+    window: Window
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """Devices of one kind that each node gives."""
 
@@ -258,6 +266,7 @@ class Node:
     held: Mapping[str, int] = field(default_factory=dict[str, int])  # cause -> mask of the atoms it holds
     fault_ms: int = 0  # when its agent last raised a hold; 0 for never
     booked: tuple[Booked, ...] = ()  # sorted by start
+    maintenance: tuple[MaintenanceWindow, ...] = ()  # not over yet, sorted by start
 
     @property
     def reachable(self) -> bool:

@@ -61,6 +61,10 @@ class PoolPass:
         moved = agenda.is_silence_due
         for reservation_id in dict.fromkeys([*agenda.due, *silent]):
             moved |= await self._advance(leadership, reservation_id)
+        for maintenance_id in agenda.maintenance:
+            moved = True
+            for reservation_id in await self._settle(leadership, maintenance_id):
+                await self._advance(leadership, reservation_id)
         return await self._try_pending(agenda) or moved
 
     async def _advance(self, leadership: Leadership, reservation_id: str) -> bool:
@@ -73,6 +77,9 @@ class PoolPass:
         except Exception:  # noqa: BLE001 - a bug that one reservation meets must not stop the starts of all others
             _log.exception("reservation does not advance", reservation=reservation_id)
             return False
+
+    async def _settle(self, leadership: Leadership, maintenance_id: str) -> tuple[str, ...]:
+        return await self._database.write(sweep.settle_led, self._clock.moment(), leadership, maintenance_id)
 
     async def _try_pending(self, agenda: Agenda) -> bool:
         """Try each line of pending work once, the oldest reservation first; return whether anything was placed."""

@@ -97,11 +97,9 @@ class _Walk:
         now = read.snapshot(self.connection, self.pool_row, self.at.ms, members)
         policy = self.pool_row.policy
         found = risks(reservation, now, policy)
-        if reservation.state is State.PLACED and (bad := due_repair(reservation, found, self.at.ms, policy)):
-            self._mark(reservation, row, found, now)
-            self._repair(reservation, bad, Move.REPAIR)
-            return
         self._mark(reservation, row, found, now)
+        if reservation.state is State.PLACED and self._heal(reservation, found):
+            return
         if starting:
             fact = Fact("reservation.binding", {"nodeIds": [member.node_id for member in reservation.members]})
             changes = {"binding_since_ms": self.at.ms, "check_due_ms": None}
@@ -128,22 +126,37 @@ class _Walk:
         fact = Fact(bad if reasons else good, {"risks": reasons})
         commit.record(self.connection, self.at, reservation, fact, risks=dumps(reasons).decode())
 
-    def _repair(self, reservation: Reservation, bad: Collection[str], move: Move) -> None:
-        """Swap the bad members, or the whole gang, or give the placement up: one transaction, the pool locked."""
+    def _heal(self, reservation: Reservation, found: Collection[Risk]) -> bool:
+        """Move what is due; return whether the booking has changed. What only maintenance wants away may stay."""
+        must = due_repair(reservation, found, self.at.ms, self.pool_row.policy)
+        wanted = must | {risk.node_id for risk in found if risk.is_for_maintenance}
+        if wanted != must and self._repair(reservation, wanted, Move.REPAIR, or_stay=True):
+            return True
+        return bool(must) and self._repair(reservation, must, Move.REPAIR)
+
+    def _repair(self, reservation: Reservation, bad: Collection[str], move: Move, *, or_stay: bool = False) -> bool:
+        """Swap the bad members, or the whole gang, or give the placement up: one transaction, the pool locked.
+
+        With `or_stay`, where nothing else fits everything stays as it is, and the answer is False.
+        """
         window = _rest(reservation, self.at.ms)
         policy = self.pool_row.policy
         excluded = frozenset(bad)
         pool = self._pool()
+        refusal = Refusal(reservation.size, reservation.grouping.required, 0, (), reservation.size)
         for _ in range(policy.max_attempts):
             answer = plan_repair(reservation, excluded, pool, window, policy, seed=self.at.new_seed())
             if isinstance(answer, Refusal):
-                self._give_up(reservation, answer)
-                return
+                refusal = answer
+                break
             lost = self._swap(reservation, answer, move, bad)
             if lost is None:
-                return
+                return True
             excluded |= lost.node_ids
-        self._give_up(reservation, Refusal(reservation.size, reservation.grouping.required, 0, (), reservation.size))
+        if or_stay:
+            return False
+        self._give_up(reservation, refusal)
+        return True
 
     def _pool(self) -> Snapshot:
         # The index must not learn what this transaction has changed and may still undo.

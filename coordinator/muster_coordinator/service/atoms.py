@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlalchemy import Connection, insert, select, update
 
-from muster_coordinator.store import read
+from muster_coordinator.store import maintenance, read
 from muster_coordinator.store.read import HELD_BY_NODE
 from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, NODE
 from muster_shared.codec import loads
@@ -77,6 +77,8 @@ def keep_atoms(connection: Connection, node_id: str, inventory: Inventory, slots
             )
         connection.execute(insert(ATOM).values(node_id=node_id, number=next_number, **asdict(offer), listed=True))
         next_number += 1
+    if next_number > len(rows):
+        maintenance.cover(connection, node_id)
 
 
 def booked_mask(connection: Connection, node_id: str) -> int:

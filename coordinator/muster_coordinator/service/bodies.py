@@ -177,6 +177,15 @@ class PreviewView(Message):
     as_of: Count
 
 
+class MaintenanceMark(Message):
+    """The maintenance that a node is in, or that comes next."""
+
+    id: str
+    reason: str
+    start: Count
+    end: Count
+
+
 class NodeView(Message):
     """A node, what it reported, and what people decided about it."""
 
@@ -200,6 +209,7 @@ class NodeView(Message):
     gpus_free: Count  # right now
     offers: dict[str, int] = {}  # what can be booked on it at all: gpu, slot, mig and its profile
     slots: dict[str, int] = {}  # shares that an operator cut GPUs into, by UUID; `*` for all others
+    maintenance: MaintenanceMark | None = None
     rev: Count
     applied_rev: Count
 

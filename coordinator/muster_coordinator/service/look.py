@@ -14,6 +14,7 @@ from muster_coordinator.service.admit import wanted_pool
 from muster_coordinator.service.bodies import (
     Condition,
     EventView,
+    MaintenanceMark,
     MemberView,
     NodeView,
     PoolView,
@@ -22,6 +23,7 @@ from muster_coordinator.service.bodies import (
     ReservationView,
 )
 from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.service.maintenance_marks import marks
 from muster_coordinator.service.preview import previewed
 from muster_coordinator.service.rollup import rolled_up, usable_now
 from muster_coordinator.service.slots import written_slots
@@ -282,13 +284,16 @@ def _nodes(connection: Connection, at: Moment, rows: Collection[RowMapping]) -> 
     holds: defaultdict[str, list[RowMapping]] = defaultdict(list)
     for hold in connection.execute(select(HOLD).where(HOLD.c.node_id.in_(node_ids))).mappings():
         holds[hold["node_id"]].append(hold)
+    upkeep = marks(connection, node_ids)
     planned: dict[str, Planned] = {}
     for pool_id in sorted({row["pool_id"] for row in rows}):
         planned.update(read.snapshot(connection, known_pool(connection, pool_id), at.ms, node_ids).views)
-    return [_node(row, planned[row["id"]], holds[row["id"]], at) for row in rows]
+    return [_node(row, planned[row["id"]], holds[row["id"]], upkeep.get(row["id"]), at) for row in rows]
 
 
-def _node(row: RowMapping, view: Planned, holds: list[RowMapping], at: Moment) -> NodeView:
+def _node(
+    row: RowMapping, view: Planned, holds: list[RowMapping], upkeep: MaintenanceMark | None, at: Moment
+) -> NodeView:
     inventory = Inventory.model_validate_json(row["inventory"]) if row["inventory"] else None
     return NodeView(
         id=row["id"],
@@ -321,6 +326,7 @@ def _node(row: RowMapping, view: Planned, holds: list[RowMapping], at: Moment) -
         gpus_free=usable_now(view, at).bit_count(),
         offers=dict(Counter(f"{atom.kind} {atom.profile}".strip() for atom in view.node.atoms)),
         slots=written_slots(row["slots"]),
+        maintenance=upkeep,
         rev=row["rev"],
         applied_rev=row["applied_rev"],
     )

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, delete, select, update
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.service.operate import locked_node
-from muster_coordinator.store import commit, read
+from muster_coordinator.store import commit, maintenance, read
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.read import HELD_BY_NODE
 from muster_coordinator.store.tables import ALLOCATION, ATOM, HOLD
@@ -25,7 +25,8 @@ def remove_node(connection: Connection, at: Moment, name: str, reason: str | Non
         reason: Kept with the event.
 
     Raises:
-        Problem: `NOT_FOUND`; `CONFLICT` while its agent reports, or while anything is booked or held there.
+        Problem: `NOT_FOUND`; `CONFLICT` while its agent reports, or while anything is booked or held there,
+            maintenance included.
     """
     row = locked_node(connection, name)
     pool_row = read.known_pool(connection, row["pool_id"])
@@ -42,6 +43,12 @@ def remove_node(connection: Connection, at: Moment, name: str, reason: str | Non
             Code.CONFLICT,
             f"{row['name']!r} still has {shown}: drain it and let them move or end; if the machine is gone for good, "
             f"`muster nodes fence {row['name']}` gives up what it holds",
+        )
+    if row["id"] in (upkeep := maintenance.declared(connection, [row["id"]])):
+        raise Problem(
+            Code.CONFLICT,
+            f"{row['name']!r} is in maintenance {upkeep[row['id']][0].id}: `muster maintenance cancel`, or `end` once "
+            "it has begun, gives the node back first",
         )
     connection.execute(update(ATOM).where(ATOM.c.node_id == row["id"]).values(listed=False))
     connection.execute(delete(HOLD).where(HOLD.c.node_id == row["id"]))

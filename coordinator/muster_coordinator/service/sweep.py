@@ -10,6 +10,7 @@ from sqlalchemy import Connection, RowMapping, insert, or_, select, update
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
+from muster_coordinator.service import maintenance
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.report import look_again
@@ -45,6 +46,7 @@ class Agenda:
     pool_row: PoolRow
     leadership: Leadership | None  # None where the lease must be taken or renewed first
     is_silence_due: bool  # a node fell silent, or a guard has ended what a silent one held
+    maintenance: tuple[str, ...]  # windows that need something
     due: tuple[str, ...]  # reservations that ask for a step
 
 
@@ -60,6 +62,8 @@ def _agenda(connection: Connection, at: Moment, pool_row: PoolRow, holder: str) 
         pool_row,
         Leadership(pool_row.id, holder, pool_row.epoch) if is_led else None,
         bool(_fresh(connection, at, pool_row) or _ended_by_guard(connection, at, pool_row)),
+        # Before the reservations: whom a window that is seen here has made due is seen, too.
+        tuple(maintenance.due(connection, at, pool_row.id)),
         tuple(due(connection, at, pool_row.id)),
     )
 
@@ -156,6 +160,17 @@ def advance_led(
     _pool(connection, leadership)
     hold_epoch(connection, leadership)
     return advance(connection, at, reservation_id, index)
+
+
+def settle_led(connection: Connection, at: Moment, leadership: Leadership, maintenance_id: str) -> tuple[str, ...]:
+    """Do what a maintenance window needs, as the leader of its pool; return the reservations to look at now.
+
+    Raises:
+        FencedError: Somebody else leads by now; nothing was written.
+    """
+    _pool(connection, leadership)
+    hold_epoch(connection, leadership)
+    return maintenance.settle(connection, at, maintenance_id)
 
 
 def due(connection: Connection, at: Moment, pool_id: str) -> list[str]:

@@ -14,6 +14,7 @@ from muster_coordinator.core.model import (
     BindState,
     Booked,
     EndReason,
+    MaintenanceWindow,
     Member,
     Node,
     Policy,
@@ -21,6 +22,7 @@ from muster_coordinator.core.model import (
     State,
 )
 from muster_coordinator.core.snapshot import FOREVER_MS, Snapshot
+from muster_coordinator.store import maintenance
 from muster_coordinator.store.documents import as_agreed, as_grouping, as_shape
 from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, HOLD, LEASE, NODE, POOL, RESERVATION
 from muster_shared.codec import loads
@@ -113,8 +115,9 @@ def nodes(
     atoms = _grouped(connection, select(ATOM).where(ATOM.c.node_id.in_(of_chosen)).order_by(ATOM.c.number))
     holds = _grouped(connection, select(HOLD).where(HOLD.c.node_id.in_(of_chosen)))
     booked = _booked(connection, of_chosen, now_ms, pool_row.policy, window)
+    upkeep = maintenance.declared(connection, of_chosen)
     return [
-        _node(row, atoms[row["id"]], holds[row["id"]], booked[row["id"]], pool_row, now_ms)
+        _node(row, atoms[row["id"]], holds[row["id"]], booked[row["id"]], upkeep[row["id"]], pool_row, now_ms)
         for row in connection.execute(select(NODE).where(chosen)).mappings()
     ]
 
@@ -304,6 +307,7 @@ def _node(
     atom_rows: list[RowMapping],
     hold_rows: list[RowMapping],
     booked: list[Booked],
+    upkeep: tuple[MaintenanceWindow, ...],
     pool_row: PoolRow,
     now_ms: int,
 ) -> Node:
@@ -323,7 +327,7 @@ def _node(
         )
         for atom in listed
     )
-    booked = _of_one_kind(atom_rows, booked)
+    booked = _of_one_kind(atom_rows, maintenance.with_declared(booked, upkeep, atom_rows, now_ms))
     return Node(
         id=row["id"],
         name=row["name"],
@@ -335,6 +339,7 @@ def _node(
         held=_held(listed, hold_rows),
         fault_ms=row["fault_ms"],
         booked=tuple(sorted(booked, key=lambda one: (one.start_ms, one.end_ms, one.mask, one.reservation_id))),
+        maintenance=upkeep,
     )
 
 

@@ -194,7 +194,7 @@ class Maintenance(SQLModel, table=True):
     id: str = Field(primary_key=True)
     pool_id: str = Field(foreign_key="pool.id")
     reason: str
-    state: str  # declared, ended
+    state: str  # declared, blocked, booked, begun, ended, cancelled
     start_ms: int = Field(sa_type=BigInteger)
     end_ms: int = Field(sa_type=BigInteger)
     version: int = 0

@@ -13,6 +13,7 @@ from muster_coordinator.core.placement.atoms import pick_atoms
 from muster_coordinator.core.placement.fitting import Fitting, largest
 from muster_coordinator.core.placement.reasons import ReasonCode, Refusal, blockers
 from muster_coordinator.core.placement.standing import Picks
+from muster_coordinator.core.placement.upkeep import Upkeep
 from muster_coordinator.core.snapshot import Snapshot
 
 _DATED_MAX: Final = 40
@@ -34,18 +35,35 @@ def refusal(snapshot: Snapshot, request: Request, fitting: Fitting) -> Refusal:
     counts.update(codes.counts)
     # Those that fit and were left out: refused just now, or outside the values that a repair keeps to.
     counts["excluded"] += len(standing.reasons) - counts.total()
-    until_ms = _free_again_ms(snapshot, request, fitting, codes) if counts["booked"] else None
+    untils = _in_maintenance(snapshot, request, codes, counts)
+    if counts["booked"] and (until_ms := _free_again_ms(snapshot, request, fitting, codes)) is not None:
+        untils["booked"] = until_ms
     size_max, _ = largest(fitting, request, fitting.counts)
     size_ever, _ = largest(fitting, request, standing.ever)
     return Refusal(
         request.size,
         fitting.keys,
         size_max,
-        blockers(counts, {} if until_ms is None else {"booked": until_ms}),
+        blockers(counts, untils),
         size_ever,
         grouping.segment_key,
         grouping.segment_size,
     )
+
+
+def _in_maintenance(
+    snapshot: Snapshot, request: Request, codes: "_Codes", counts: Counter[ReasonCode]
+) -> dict[ReasonCode, int]:
+    """Count booked nodes that are in maintenance in this window under that; return when the first of them is over."""
+    untils: dict[ReasonCode, int] = {}
+    for number, windows in Upkeep.of(snapshot).windows.items():
+        ends = [one.window.end_ms for one in windows if one.window.overlaps(request.window)]
+        code = codes.own(number) if ends else None
+        if code in {"booked", "islandBooked"}:
+            counts[code] -= 1
+            counts["maintenance"] += 1
+            untils["maintenance"] = min(max(ends), untils.get("maintenance", max(ends)))
+    return untils
 
 
 class _Codes:
@@ -64,7 +82,7 @@ class _Codes:
                 if code == "booked":
                     self._busy.add(booked)
         for number in standing.unlike:
-            self._count(self._own(number), 1)
+            self._count(self.own(number), 1)
 
     def waiting(self, numbers: Iterable[int]) -> list[int]:
         """Return those of some nodes that only bookings keep away."""
@@ -72,10 +90,11 @@ class _Codes:
         return [
             number
             for number in numbers
-            if (booked[number] in busy if is_alike[number] else self._own(number) == "booked")
+            if (booked[number] in busy if is_alike[number] else self.own(number) == "booked")
         ]
 
-    def _own(self, number: int) -> ReasonCode | None:
+    def own(self, number: int) -> ReasonCode | None:
+        """Return what keeps one node away; None where something else than devices does, or nothing."""
         standing = self._standing
         if standing.reasons[number] is not None:
             return None

@@ -1,12 +1,13 @@
 """Is a booking still sound? One answer for each member that is not."""
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from muster_coordinator.core.model import BindState, Member, Policy, Reservation, State
 from muster_coordinator.core.placement.filters import group_value
 from muster_coordinator.core.snapshot import NodeView, Snapshot
+from muster_shared.time import Window
 
 RiskCode = Literal[
     "memberLost",
@@ -18,6 +19,7 @@ RiskCode = Literal[
     "deviceLost",
     "held",
     "topologyChanged",
+    "maintenance",
 ]
 
 
@@ -30,6 +32,7 @@ class Risk:
     cause: str = ""  # the hold's cause, or the topology's new value
     soft: bool = False  # unknown rather than bad: moved only close to the start ...
     hardens_ms: int | None = None  # ... or once it has lasted until then
+    is_for_maintenance: bool = False  # maintenance waits for it: moved at once where that can be, else it may stay
 
     def is_hard(self, now_ms: int) -> bool:
         """Is it bad, or unknown for so long that it is treated alike?"""
@@ -51,10 +54,13 @@ _WORDS: Final[dict[RiskCode, str]] = {
     "deviceLost": "a booked device is gone",
     "held": "a booked device is on hold",
     "topologyChanged": "the node is on another topology value than it was booked with",
+    "maintenance": "the node will be in maintenance",
 }
 
 
-_NO_HARM_TO_TENANTS: Final[frozenset[RiskCode]] = frozenset({"cordoned", "draining", "leased", "unreachable"})
+_NO_HARM_TO_TENANTS: Final[frozenset[RiskCode]] = frozenset(
+    {"cordoned", "draining", "leased", "unreachable", "maintenance"}
+)
 
 
 def risks(reservation: Reservation, snapshot: Snapshot, policy: Policy) -> tuple[Risk, ...]:
@@ -66,7 +72,11 @@ def risks(reservation: Reservation, snapshot: Snapshot, policy: Policy) -> tuple
 
     Source: design, section 7, "The check".
     """
-    found = (_risk(member, snapshot, policy) for member in reservation.members)
+    occupied = reservation.window.occupied(policy.turnaround_ms)
+    found = (
+        _with_maintenance(_risk(member, snapshot, policy), member.node_id, snapshot, occupied)
+        for member in reservation.members
+    )
     known = tuple(risk for risk in found if risk is not None)
     if reservation.state is State.ACTIVE:
         return tuple(risk for risk in known if not risk.soft and risk.code not in _NO_HARM_TO_TENANTS)
@@ -86,6 +96,15 @@ def _risk(member: Member, snapshot: Snapshot, policy: Policy) -> Risk | None:
         if held & mask:
             return Risk(node_id, "held", cause)
     return _topology_risk(member, view) or _node_risk(view, policy)
+
+
+def _with_maintenance(risk: Risk | None, node_id: str, snapshot: Snapshot, occupied: Window) -> Risk | None:
+    """Return the risk of a member, or of one that is sound, with what maintenance wants of it."""
+    view = snapshot.views.get(node_id)
+    for one in () if view is None else view.node.maintenance:
+        if one.window.overlaps(occupied):
+            return replace(risk or Risk(node_id, "maintenance", one.id), is_for_maintenance=True)
+    return risk
 
 
 def _node_risk(view: NodeView, policy: Policy) -> Risk | None:
@@ -114,6 +133,7 @@ def due_repair(reservation: Reservation, found: Iterable[Risk], now_ms: int, pol
     """Return the nodes whose members must move now.
 
     What is bad moves once the start is within `repairHorizon`; what is only unknown, once it is within `repairLead`.
+    Maintenance alone makes no booking bad: see `Risk.is_for_maintenance`.
 
     Source: design, section 7.
     """
@@ -121,7 +141,8 @@ def due_repair(reservation: Reservation, found: Iterable[Risk], now_ms: int, pol
     return frozenset(
         risk.node_id
         for risk in found
-        if until_start_ms <= (policy.repair_horizon_ms if risk.is_hard(now_ms) else policy.repair_lead_ms)
+        if risk.code != "maintenance"
+        and until_start_ms <= (policy.repair_horizon_ms if risk.is_hard(now_ms) else policy.repair_lead_ms)
     )
 
 
@@ -134,4 +155,6 @@ def next_check_ms(reservation: Reservation, found: Collection[Risk], now_ms: int
     if found:
         hours.append(reservation.start_ms - policy.repair_horizon_ms)
     hours += [risk.hardens_ms for risk in found if risk.hardens_ms is not None]
+    if any(risk.is_for_maintenance for risk in found):
+        hours.append(now_ms + policy.retry_interval_ms)  # nothing else fitted: perhaps something does by then
     return min((hour for hour in hours if hour > now_ms), default=None)
