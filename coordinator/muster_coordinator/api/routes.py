@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from muster_coordinator.api.change_routes import CHANGES
 from muster_coordinator.api.capacity_routes import CAPACITY_OPERATIONS
+from muster_coordinator.api.change_routes import CHANGES
 from muster_coordinator.api.handlers import agents, events, health, nodes, reservations
 from muster_coordinator.api.maintenance_routes import MAINTENANCE_OPERATIONS
 from muster_coordinator.api.operation import Operation
