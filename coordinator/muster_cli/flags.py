@@ -23,6 +23,7 @@ _FLAGS: Final = {
     "by": "--by",
     "until": "--until",
     "to": "--to",
+    "at": "--at",
     "drop": "--drop",
     "idempotencyKey": "--key",
     "Idempotency-Key": "--key",

@@ -16,6 +16,7 @@ _PLACES = {
     "timeline": "muster_cli.calendar:timeline",
     "outlook": "muster_cli.calendar:outlook",
     "nodes": "muster_cli.nodes:nodes",
+    "whatif": "muster_cli.whatif:whatif",
     "pools": "muster_cli.pools:pools",
     "events": "muster_cli.events:events",
     "completion": "muster_cli.about:completion",

@@ -124,3 +124,29 @@ async def test_refused_extensions_give_nothing_away(api: Api) -> None:
     assert set(answers) == {409}
     assert sorted(states) == ["pending"] * 12
     assert [(await api.call("GET", f"/v1/reservations/{one['id']}"))[1] for one in (first, behind)] == [first, behind]
+
+
+async def test_a_loss_of_nodes_is_foretold_and_nothing_is_stored(api: Api) -> None:
+    await api.join("a1")
+    await api.join("a2")
+    one = await made(api, gang={"size": 1})
+    gang = await made(api, start="+3h")
+    name = one["members"][0]["nodeName"]
+    before = await api.rows()
+
+    status, answer = await api.call(
+        "POST", "/v1/capacity/whatif", {"lose": [{"key": "node", "value": name}], "at": "+30m", "duration": "9h"}
+    )
+
+    assert (status, answer["outcomes"], answer["lost"]) == (200, {"fails": 1, "moves": 1}, [name])
+    assert [item["reservationId"] for item in answer["items"]] == [one["id"], gang["id"]]
+    assert await api.rows() == before
+
+
+@pytest.mark.parametrize(
+    "body", [None, {}, {"lose": []}, {"lose": [{"key": "rack"}]}, {"lose": [{"key": "node", "value": "a1"}], "at": 1}]
+)
+async def test_a_question_that_is_incomplete_is_refused(api: Api, body: Any) -> None:
+    await api.join("a1")
+
+    assert (await api.call("POST", "/v1/capacity/whatif", body))[0] == 400

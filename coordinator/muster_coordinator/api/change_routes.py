@@ -5,6 +5,7 @@ from typing import Final
 from muster_coordinator.api.handlers import changes
 from muster_coordinator.api.operation import Operation
 from muster_coordinator.service.change_bodies import ExtendedView, ExtendRequest, ShrinkRequest, ShrunkView
+from muster_coordinator.service.whatif_bodies import WhatIfRequest, WhatIfView
 from muster_shared.errors import Code
 
 _REFUSED: Final = (Code.NOT_FOUND, Code.CONFLICT)
@@ -27,5 +28,15 @@ CHANGES: Final = (
         body=ShrinkRequest,
         answer=ShrunkView,
         errors=_REFUSED,
+    ),
+    Operation(
+        "POST",
+        "/v1/capacity/whatif",
+        "What would losing these nodes do?",
+        changes.foretold,
+        body=WhatIfRequest,
+        answer=WhatIfView,
+        errors=(Code.NOT_FOUND,),
+        audience="operator",
     ),
 )

@@ -1,10 +1,12 @@
-"""Reservations change: they last longer, or gangs get smaller."""
+"""Reservations change: they last longer, or gangs get smaller; and what a loss of nodes would change."""
 
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
 from muster_coordinator.service.change_bodies import ExtendedView, ExtendRequest, ShrinkRequest, ShrunkView
 from muster_coordinator.service.extend import extend, try_extend
 from muster_coordinator.service.shrink import shrink, try_shrink
+from muster_coordinator.service.whatif import what_if
+from muster_coordinator.service.whatif_bodies import WhatIfRequest, WhatIfView
 
 
 async def extended(call: Call[Services, ExtendRequest, None]) -> ExtendedView:
@@ -25,3 +27,9 @@ async def shrunk(call: Call[Services, ShrinkRequest, None]) -> ShrunkView:
     answer = await services.database.write(shrink, moment, call.path["id"], call.body, services.index)
     services.changed.beat()
     return answer
+
+
+async def foretold(call: Call[Services, WhatIfRequest, None]) -> WhatIfView:
+    """Answer what a loss of nodes would do; nothing is changed."""
+    services = call.services
+    return await services.database.read(what_if, services.clock.moment(), call.body, services.index)
