@@ -27,11 +27,17 @@ def booked(*gangs: Reservation, drawing: str = POOL) -> Snapshot:
 
 
 def fates(
-    *gangs: Reservation, lose: str, at: int = 0, until: int = MS_MAX, drawing: str = POOL, policy: Policy = POLICY
+    *gangs: Reservation,
+    lose: str,
+    at: int = 0,
+    until: int = MS_MAX,
+    drawing: str = POOL,
+    policy: Policy = POLICY,
+    now: int = 0,
 ) -> list[tuple[str, str, str]]:
     """Return `(reservation, outcome, nodes afterwards)` in the order in which they are told."""
     loss = Loss(frozenset(lose.split()), Window(at, until))
-    told = foretell(gangs, booked(*gangs, drawing=drawing), loss, policy, now_ms=0, seed=0)
+    told = foretell(gangs, booked(*gangs, drawing=drawing), loss, policy, now_ms=now, seed=0)
     return [(one.reservation.id, one.outcome, " ".join(sorted(one.node_ids))) for one in told]
 
 
@@ -49,8 +55,8 @@ def test_the_soonest_takes_the_spare_then_the_largest_then_the_oldest() -> None:
         ("small", "fails", ""),
     ]
 
-    young, old = gang("young", "a1:01", SOON, created_ms=2), gang("old", "a2:01", SOON, created_ms=1)
-    assert [one[0] for one in fates(young, old, lose="a1 a2", drawing=drawing)] == ["old", "young"]
+    young, old = gang("a young one", "a1:01", SOON, created_ms=2), gang("old", "a2:01", SOON, created_ms=1)
+    assert [one[0] for one in fates(young, old, lose="a1 a2", drawing=drawing)] == ["old", "a young one"]
 
 
 def test_what_was_moved_and_what_has_failed_is_seen_by_those_after_it() -> None:
@@ -92,6 +98,10 @@ def test_what_binds_now_is_replaced_for_the_rest_of_its_window() -> None:
     binding = gang("binding", "a1:01 a2:01", Window(0, 400), state=State.BINDING)
 
     assert fates(binding, lose="a1") == [("binding", "moves", "a2 a3")]
+
+
+def test_what_should_have_begun_and_has_not_is_still_repaired() -> None:
+    assert fates(gang("tardy", "a1:01", SOON), lose="a1", at=150, now=150)[0][1] == "moves"
 
 
 def test_what_is_ending_or_beside_the_loss_has_no_fate() -> None:
