@@ -1,8 +1,9 @@
 """Extend in every state of a reservation: what is booked, what only asks, what is over, and whose node is silent."""
 
 from muster_shared.errors import Code
-from tests.support.extending import booked_until, extended, refused, running
+from tests.support.extending import booked_until, extended, refused, running, tried
 from tests.support.service_world import HOUR, MINUTE, World, asks, end_of, start_of
+from tests.support.upkeep_world import declare, id_of
 
 
 async def test_a_booking_that_has_not_begun_lasts_longer_and_begins_as_before(world: World) -> None:
@@ -130,3 +131,26 @@ async def test_atoms_that_a_former_tenant_has_not_let_go_of_keep_no_extension_aw
     answer = await extended(world, behind.id, by="1h")
 
     assert (answer.state, answer.duration) == ("binding", 2 * HOUR)
+
+
+async def test_maintenance_behind_it_is_named_to_everybody(world: World) -> None:
+    """R12, R27: maintenance keeps an extension away as a booking does, with the gap of the pool."""
+    await world.join("a1")
+    first = await running(world)
+    upkeep = await declare(world, "a1", start="+2h", duration="4h")
+
+    found = (await tried(world, first.id, by="2h")).extension
+
+    assert (found.fits, found.longest_end) == (False, end_of(first) + HOUR)
+    assert (found.blocked_by.kind, found.blocked_by.maintenance_id) == ("maintenance", id_of(upkeep))
+    assert f"maintenance {id_of(upkeep)} has devices of a1" in (await refused(world, first.id, by="2h"))[1]
+    assert (await extended(world, first.id, by="1h")).end == found.longest_end
+
+
+async def test_maintenance_that_waits_for_a_reservation_to_end_is_not_put_off_by_it(world: World) -> None:
+    await world.join("a1")
+    first = await running(world)
+    await declare(world, "a1", start="+30m", duration="4h")
+
+    assert (await tried(world, first.id)).extension.longest_end == end_of(first)
+    assert "it cannot end any later: maintenance" in (await refused(world, first.id, by="1m"))[1]

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, select
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
 from muster_coordinator.core.timeline.reach import Limit, LimitCode, Reach, longest_end
-from muster_coordinator.service import look
+from muster_coordinator.service import look, when
 from muster_coordinator.service.change import Held, held
 from muster_coordinator.service.change_bodies import ExtendedView, ExtendRequest, ExtensionView, Obstacle
 from muster_coordinator.service.waiting import pending_columns
@@ -17,7 +17,7 @@ from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.prolong import prolong
 from muster_coordinator.store.tables import NODE, RESERVATION
 from muster_shared.errors import Code, Problem, invalid
-from muster_shared.time import MS_MAX, format_duration, format_instant, parse_duration, parse_instant
+from muster_shared.time import MS_MAX, format_duration, format_instant
 
 
 def extend(connection: Connection, at: Moment, reservation_id: str, request: ExtendRequest) -> ExtendedView:
@@ -66,19 +66,13 @@ def _wanted_end(mine: Held, request: ExtendRequest, now_ms: int) -> int | None:
     if request.by is not None and request.until is not None:
         raise invalid("until", "give either by or until, not both")
     if request.by is not None:
-        try:
-            end_ms = present_ms + parse_duration(request.by)
-        except ValueError as error:
-            raise invalid("by", str(error)) from None
+        end_ms = present_ms + when.length("by", request.by)
         if end_ms > MS_MAX:
             raise invalid("by", "ends after the year 9999")
         return end_ms
     if request.until is None:
         return None
-    try:
-        end_ms = parse_instant(str(request.until), now_ms)
-    except ValueError as error:
-        raise invalid("until", str(error)) from None
+    end_ms = when.instant("until", request.until, now_ms)
     if end_ms < present_ms:
         ends = f"{format_instant(end_ms)} is before the present end ({format_instant(present_ms)})"
         raise invalid("until", f"{ends}: extend never shortens; `muster release` gives back early")
@@ -141,12 +135,12 @@ def _neighbour(connection: Connection, mine: Held, limit: Limit) -> Obstacle:
         f"maintenance {limit.holder_id}" if tenant_id is None else limit.holder_id if is_ours else "another reservation"
     )
     until_ms = min(limit.until_ms, MS_MAX)
-    when = f"from {format_instant(limit.start_ms)} until {format_instant(until_ms)}"
+    meanwhile = f"from {format_instant(limit.start_ms)} until {format_instant(until_ms)}"
     turnaround_ms = mine.pool_row.policy.turnaround_ms
     gap = f", and the pool keeps {format_duration(turnaround_ms)} free before it" if turnaround_ms else ""
     return Obstacle(
         kind="maintenance" if tenant_id is None else "reservation",
-        message=f"{who} has devices of {node_name} {when}{gap}",
+        message=f"{who} has devices of {node_name} {meanwhile}{gap}",
         reservation_id=limit.holder_id if is_ours else None,
         maintenance_id=limit.holder_id if tenant_id is None else None,
         node_name=node_name,

@@ -11,6 +11,7 @@ from muster_coordinator.core.model import BindState, Member, Reservation, State
 from muster_coordinator.core.repair.whatif import Fate, Loss, foretell
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service import draft as drafts
+from muster_coordinator.service import when
 from muster_coordinator.service.admit import DEFAULT_POOL
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.whatif_bodies import FateView, Lost, Outcome, WhatIfRequest, WhatIfView
@@ -18,7 +19,7 @@ from muster_coordinator.store import read
 from muster_coordinator.store.documents import as_agreed
 from muster_coordinator.store.tables import ALLOCATION, BOOKING, RESERVATION
 from muster_shared.errors import Code, Problem, invalid
-from muster_shared.time import MS_MAX, Window, format_instant, parse_duration, parse_instant
+from muster_shared.time import MS_MAX, Window, format_instant
 
 _BOOKED: Final = (State.PLACED, State.BINDING, State.ACTIVE)
 
@@ -55,16 +56,10 @@ def what_if(connection: Connection, at: Moment, request: WhatIfRequest, index: P
 
 
 def _window(request: WhatIfRequest, now_ms: int) -> Window:
-    try:
-        start_ms = now_ms if request.at is None else parse_instant(str(request.at), now_ms)
-    except ValueError as error:
-        raise invalid("at", str(error)) from None
+    start_ms = when.instant("at", "now" if request.at is None else request.at, now_ms)
     if start_ms < now_ms:
         raise invalid("at", f"{format_instant(start_ms)} has passed; leave it out to lose them now")
-    try:
-        end_ms = MS_MAX if request.duration is None else start_ms + parse_duration(request.duration)
-    except ValueError as error:
-        raise invalid("duration", str(error)) from None
+    end_ms = MS_MAX if request.duration is None else start_ms + when.length("duration", request.duration)
     if not start_ms < end_ms <= MS_MAX:
         raise invalid("at" if request.duration is None else "duration", "ends after the year 9999")
     return Window(start_ms, end_ms)

@@ -79,7 +79,9 @@ def _fate(
         return Fate(one, "hit", lost, before), left
     begin_ms = max(one.start_ms, loss.window.start_ms)
     rest = Window(begin_ms, one.window.end_ms)
-    bad = frozenset(lost) | {risk.node_id for risk in risks(one, left, policy) if risk.is_hard(now_ms)}
+    found = risks(one, left, policy)
+    # Maintenance alone moves nobody who has no other place.
+    bad = frozenset(lost) | {risk.node_id for risk in found if risk.code != "maintenance" and risk.is_hard(now_ms)}
     answer = plan_repair(one, bad, left, rest, policy, seed=seed)
     freed = left.without(one.id, before)
     if isinstance(answer, Refusal):
