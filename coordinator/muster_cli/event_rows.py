@@ -49,7 +49,8 @@ def _told(facts: Document) -> Iterator[tuple[str, Any]]:
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for key in sorted(before.keys() | after.keys()):
         if before.get(key) != after.get(key):
-            yield key, f"{before.get(key) or '-'}->{after.get(key) or '-'}"
+            was = before.get(key)
+            yield key, f"{after.get(key) or '-'} ({f'was {was}' if was else 'new'})"
 
 
 def _text(key: str, value: object, names: Names) -> str:

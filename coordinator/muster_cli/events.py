@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from muster_cli import event_rows
-from muster_cli.client import Client, Document, Event
+from muster_cli.client import Client, Document, Event, Query
 from muster_cli.event_rows import Names
 from muster_cli.failures import Exit, Failure
 from muster_cli.session import Session, connected, say, write_json_line
@@ -31,29 +31,48 @@ _WIDTHS: Final = (8, 24, 26, 32)  # columns of lines that come one by one: none 
     help="Only after this number; --follow: from now on if absent.",
 )
 @click.option("--pool", help="Only of this pool.")
+@click.option("--subject", metavar="ID", help="Only about this reservation, node, pool or receiver.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="TYPE",
+    help="Only of this type, as reservation.repaired, or of this kind, as node. ; may be repeated.",
+)
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many, without --follow.")
 @connected
-def events(session: Session, /, *, follow: bool, after: int | None, pool: str | None, limit: int | None) -> None:
+def events(
+    session: Session,
+    /,
+    *,
+    follow: bool,
+    after: int | None,
+    pool: str | None,
+    subject: str | None,
+    types: tuple[str, ...],
+    limit: int | None,
+) -> None:
     """Show events. With --follow and -o json: one document a line."""
+    wanted: Query = {"poolId": pool, "subject": subject, "type": ",".join(types) or None}
     if follow and limit is not None:
         raise click.UsageError("--limit does not go with --follow.")
     if follow:
-        _follow(session, pool, after)
+        _follow(session, wanted, after)
         return
-    answer = session.client.get(PATH, {"after": after, "poolId": pool, "limit": limit})
+    answer = session.client.get(PATH, {"after": after, **wanted, "limit": limit})
     session.show(answer, partial(event_rows.events, names=_names(session)))
     if answer.document.get("nextCursor") and answer.document["items"]:
         say(f"There are more: --after {answer.document['items'][-1]['seq']}")
 
 
-def _follow(session: Session, pool: str | None, after: int | None) -> None:
+def _follow(session: Session, wanted: Query, after: int | None) -> None:
     seen = str(_newest(session.client) if after is None else after)
     names = _names(session)
     connected_once = False
     failures = count(1)
     while True:
         try:
-            for event in session.client.stream(PATH, {"poolId": pool}, seen):
+            for event in session.client.stream(PATH, wanted, seen):
                 if event is None:
                     if not connected_once and session.output in {"table", "wide"}:
                         click.echo(_line(("SEQ", "AT", "TYPE", "SUBJECT", "DETAILS")))

@@ -33,6 +33,8 @@ _FLAGS: Final = {
     "limit": "--limit",
     "after": "--after",
     "Last-Event-ID": "--after",
+    "subject": "--subject",
+    "type": "--type",
     "device": "--device",
     "cause": "--cause",
     "reason": "--reason",

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Final
 
@@ -71,6 +72,14 @@ def run(path: Path | None) -> None:
         raise click.ClickException(f"cannot serve: {error}") from None
 
 
+@main.command()
+@click.option("--alertmanager", is_flag=True, help="The example for Alertmanager, instead of the rules.")
+def alerts(*, alertmanager: bool) -> None:
+    """Print the alert rules for Prometheus."""
+    name = "alertmanager.example.yml" if alertmanager else "muster.rules.yml"
+    click.echo((files("muster_coordinator") / "alerts" / name).read_text(), nl=False)
+
+
 async def serve(config: Config, clock: Clock) -> None:
     """Run a coordinator until a signal."""
     async with running(config, clock) as coordinator:
@@ -101,22 +110,26 @@ async def running(config: Config, clock: Clock) -> AsyncGenerator[Running]:
         await database.read(index.load, clock.moment())
         gc.freeze()  # what lives as long as the process is not walked at each collection: 0.2 s with 10,000 nodes
         services = Services(database, clock, changed, recorded, published, revs, index, Turns(), config.join_token)
+        counts = services.counts
         holder = f"{socket.gethostname()}-{os.getpid()}-{clock.moment().chance.getrandbits(32):08x}"
         pools = PoolPass(database, clock, changed, index, holder)
         tick_s = config.tick_ms / 1000
         # Whatever this process commits wakes these two; only another replica's changes need a look of their own.
         look_s = _ALONE_S if database.is_sqlite else tick_s
         loops = [
-            asyncio.create_task(every(pools.run_once, tick_s, changed, "pools", pools.begin_anew), name="pools"),
-            asyncio.create_task(every(revs.run_once, look_s, changed, "revs"), name="revs"),
+            asyncio.create_task(
+                every(pools.run_once, tick_s, changed, "pools", counts, pools.begin_anew), name="pools"
+            ),
+            asyncio.create_task(every(revs.run_once, look_s, changed, "revs", counts), name="revs"),
         ]
         relay = Relay(database, published)
-        numbering = every(relay.run_once, look_s, recorded, "relay", apart_s=_RELAY_APART_S)
+        numbering = every(relay.run_once, look_s, recorded, "relay", counts, apart_s=_RELAY_APART_S)
         loops.append(asyncio.create_task(numbering, name="relay"))
         loops.append(asyncio.create_task(ping_watchdog(), name="watchdog"))
         for loop in loops:
             stack.push_async_callback(_cancelled, loop)
-        app = build_app(OPERATIONS, services, authorizer(database, config.api_token), _log)
+        authorize = authorizer(database, config.api_token, config.metrics_token)
+        app = build_app(OPERATIONS, services, authorize, _log, counts)
         runner = runner_of(app)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)

@@ -29,6 +29,7 @@ class Config(BaseModel):
     database: Annotated[str, Field(min_length=1)] = "/var/lib/muster/muster.db"  # a SQLite file, or postgresql://...
     api_token: Annotated[str, Field(min_length=16)] | None = None  # people and programs show it; needed beyond loopback
     join_token: Annotated[str, Field(min_length=16)] | None = None  # a host shows it to join; needed beyond loopback
+    metrics_token: Annotated[str, Field(min_length=16)] | None = None  # good for /metrics alone, beside api_token
     tick_ms: Annotated[int, Field(ge=1, le=60_000)] = 500  # how often the background pass looks at the clock
     policy: dict[str, int] = {}  # of the first pool, when it is made
 

@@ -124,9 +124,9 @@ DETAILS = {
             "fabricReason": "settling",
             "former": {"labels": {"rack": "r7", "zone": "a", "row": "2"}, "fabricReason": "settling"},
         },
-        "rack=r7->r8 row=2->- gpus=7 lost=GPU-0001",
+        "rack=r8 (was r7) row=- (was 2) gpus=7 lost=GPU-0001",
     ),
-    "changed labels": ({"labels": {"rack": "r8", "zone": "a"}, "former": {"zone": "a"}}, "rack=-->r8"),
+    "changed labels": ({"labels": {"rack": "r8", "zone": "a"}, "former": {"zone": "a"}}, "rack=r8 (new)"),
     "a node": ({"from": "node_1", "to": "node_9"}, "from=gpu-01 to=node_9"),
 }
 

@@ -13,6 +13,8 @@ from muster_coordinator.api.stream import StreamEvent, last_seen, wants_stream, 
 from muster_shared.codec import Count, Message
 from tests.support.serving import served
 
+BLOCKS, BLOCK_BYTES = 400, 1 << 18  # far more than the sockets of a connection hold
+
 
 class Beat(Message):
     seq: Count
@@ -40,6 +42,22 @@ async def silence(call: Call[asyncio.Queue[str], None, None]) -> web.StreamRespo
     return await write_stream(call, nothing(), heartbeat_s=0.01)
 
 
+class Block(Message):
+    text: str
+
+
+async def flood(call: Call[asyncio.Queue[str], None, None]) -> web.StreamResponse:
+    async def blocks() -> AsyncGenerator[StreamEvent, None]:
+        try:
+            for seq in range(BLOCKS):
+                call.services.put_nowait(str(seq))
+                yield StreamEvent(seq, "block", Block(text="x" * BLOCK_BYTES))
+        finally:
+            call.services.put_nowait("closed")
+
+    return await write_stream(call, blocks())
+
+
 async def half(call: Call[object, None, None]) -> web.StreamResponse:
     async def stumbling() -> AsyncGenerator[StreamEvent, None]:
         yield StreamEvent(1, "tick", Beat(seq=1))
@@ -51,6 +69,7 @@ async def half(call: Call[object, None, None]) -> web.StreamResponse:
 OPERATIONS = (
     Operation("GET", "/v1/ticks", "Tick", ticks, answer=Beat, audience="public"),
     Operation("GET", "/v1/silence", "Wait", silence, audience="public"),
+    Operation("GET", "/v1/flood", "Flood", flood, audience="public"),
     Operation("GET", "/v1/half", "Stumble", half, audience="public"),
 )
 
@@ -104,6 +123,22 @@ async def test_a_stream_ends_when_the_server_stops(closed: asyncio.Queue[str]) -
     answer.close()
 
     assert await closed.get() == "stopped"
+
+
+async def test_a_reader_that_does_not_read_holds_up_nobody_and_piles_up_nothing(closed: asyncio.Queue[str]) -> None:
+    async with served(OPERATIONS, services=closed) as client:
+        slow = await client.get("/v1/flood")
+        for _ in range(3):
+            await closed.get()  # its stream has begun, and nobody reads it
+        quick = await client.get("/v1/ticks", headers={"Accept": "text/event-stream"})
+        ticks = (await quick.text()).count("event: tick")
+        made = closed.qsize()
+        slow.close()
+        while await closed.get() != "closed":
+            pass
+
+    assert ticks == 3
+    assert made < BLOCKS
 
 
 async def test_a_bug_in_a_stream_cuts_it_and_is_logged(client: ClientSession) -> None:

@@ -8,6 +8,7 @@ from aiohttp import ClientSession, web
 
 from muster_coordinator.api.operation import Operation, Principal
 from muster_coordinator.api.server import build_app, runner_of
+from muster_coordinator.metrics import Counts
 from muster_shared.errors import Code, Problem
 
 
@@ -26,7 +27,7 @@ async def served(
     operations: Sequence[Operation], *, services: object = None, token: str | None = "tenant"
 ) -> AsyncIterator[ClientSession]:
     """Serve until the block ends; the client is still connected while the server stops."""
-    runner = runner_of(build_app(operations, services, authorize, structlog.get_logger()))
+    runner = runner_of(build_app(operations, services, authorize, structlog.get_logger(), Counts()))
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     host, port = runner.addresses[0]

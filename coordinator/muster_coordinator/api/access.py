@@ -8,13 +8,14 @@ from muster_coordinator.store.engine import Database
 from muster_shared.errors import Code, Problem
 
 
-def authorizer(database: Database, api_token: str | None) -> Authorize:
+def authorizer(database: Database, api_token: str | None, metrics_token: str | None = None) -> Authorize:
     """Return the check that every call passes first.
 
     Args:
         database: Where the nodes' credentials are.
         api_token: What people and programs must show. None only where the coordinator listens on loopback: the
             configuration refuses anything else.
+        metrics_token: Good for the metrics alone, so that a scraper need not hold a token that can do more.
     """
 
     async def authorize(operation: Operation, token: str | None, path: Mapping[str, str]) -> Principal:
@@ -23,6 +24,8 @@ def authorizer(database: Database, api_token: str | None) -> Authorize:
                 return Principal("public")
             case "node":
                 return await _node(database, token, path["id"])
+            case "scraper" if metrics_token is not None and join.is_same_secret(token or "", metrics_token):
+                return Principal("scraper")
             case role:
                 if api_token is not None and not join.is_same_secret(token or "", api_token):
                     raise Problem(

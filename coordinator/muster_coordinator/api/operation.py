@@ -13,7 +13,7 @@ from muster_shared.errors import Code
 BODY_BYTES_MAX: Final = 256 * 1024
 """What a request of a person may weigh; the largest honest one is far below 16 KiB."""
 
-Audience = Literal["public", "tenant", "node", "operator"]
+Audience = Literal["public", "tenant", "node", "operator", "scraper"]
 """Who an operation is for. Whether a caller belongs to it is the authorizer's decision."""
 
 S = TypeVar("S")

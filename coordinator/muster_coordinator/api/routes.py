@@ -28,6 +28,7 @@ _REFUSED: Final = (Code.NOT_FOUND, Code.CONFLICT)
 OPERATIONS: Final = (
     Operation("GET", "/healthz", "Is the process alive?", health.alive, answer=health.HealthView, audience="public"),
     Operation("GET", "/readyz", "Can it serve?", health.ready, answer=health.HealthView, audience="public"),
+    Operation("GET", "/metrics", "How everything stands, for Prometheus", health.metrics, audience="scraper"),
     # --- reservations -------------------------------------------------------------------------------------------
     Operation(
         "POST",
@@ -180,7 +181,9 @@ OPERATIONS: Final = (
     ),
     *MAINTENANCE_OPERATIONS,
     # --- events -------------------------------------------------------------------------------------------------
-    Operation("GET", "/v1/events", "What happened", events.listed, query=events.EventQuery, answer=Page),
+    Operation(
+        "GET", "/v1/events", "What happened", events.listed, query=events.EventQuery, answer=Page, errors=_MISSING
+    ),
     # --- agents -------------------------------------------------------------------------------------------------
     Operation(
         "POST",

@@ -5,12 +5,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from structlog.typing import FilteringBoundLogger
 
 from muster_coordinator.api.errors import problem_middleware, request_id_of, stamp
 from muster_coordinator.api.incoming import bearer_token, idempotency_key, read_body, read_path, read_query
 from muster_coordinator.api.openapi import document_of
 from muster_coordinator.api.operation import Answer, Authorize, Call, Operation
+from muster_coordinator.metrics import Counts
 from muster_shared.codec import dumps, encode
 
 DOCUMENT_PATH: Final = "/v1/openapi.json"
@@ -23,6 +25,7 @@ def build_app(
     services: object,
     authorize: Authorize,
     logger: FilteringBoundLogger,
+    counts: Counts,
 ) -> web.Application:
     """Serve the operations, and beside them their own OpenAPI document.
 
@@ -31,18 +34,37 @@ def build_app(
         services: What handlers find as `call.services`.
         authorize: Asked once per request, before its body is read; also for public operations.
         logger: Hears of bugs only; refusals are the caller's business.
+        counts: Counts every call.
     """
     closing = asyncio.Event()
 
     async def close(_app: web.Application) -> None:
         closing.set()
 
-    app = web.Application(middlewares=[problem_middleware(logger)])
+    app = web.Application(middlewares=[_counting(counts), problem_middleware(logger)])
     app.on_response_prepare.append(stamp)
     app.on_shutdown.append(close)
     for operation in _with_document(operations):
         app.router.add_route(operation.method, operation.path, _serve(operation, services, authorize, closing))
     return app
+
+
+def _counting(counts: Counts) -> Middleware:
+    """Return the middleware that counts each call under its operation; what no operation serves is one of them."""
+
+    @web.middleware
+    async def count(
+        request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        clock = asyncio.get_running_loop().time
+        began_s = clock()
+        answer = await handler(request)
+        resource = request.match_info.route.resource
+        operation = "other" if resource is None else f"{request.method} {resource.canonical}"
+        counts.called(operation, answer.status, clock() - began_s if isinstance(answer, web.Response) else None)
+        return answer
+
+    return count
 
 
 def runner_of(app: web.Application) -> web.AppRunner:

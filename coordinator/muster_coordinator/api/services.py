@@ -3,11 +3,13 @@
 import asyncio
 import zlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from muster_coordinator.api.exposition import Exposition
 from muster_coordinator.clock import Clock
 from muster_coordinator.loops.revs import Revs
+from muster_coordinator.metrics import Counts
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.index import PoolIndex
@@ -45,6 +47,8 @@ class Services:
     index: PoolIndex
     turns: Turns
     join_token: str | None  # what a host must show to join; None where anybody on loopback may
+    counts: Counts = field(default_factory=Counts)
+    exposition: Exposition = field(default_factory=Exposition)
 
     async def advance_all(self, reservation_ids: Iterable[str]) -> None:
         """Carry reservations on after a change, each in its own transaction; the next pass does what is missed."""

@@ -1,4 +1,4 @@
-"""Reads only: reservations, nodes, pools, events and previews, as the API shows them."""
+"""Reads only: reservations, nodes, pools and previews, as the API shows them."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
@@ -13,7 +13,6 @@ from muster_coordinator.service import draft as drafts
 from muster_coordinator.service.admit import wanted_pool
 from muster_coordinator.service.bodies import (
     Condition,
-    EventView,
     MaintenanceMark,
     MemberView,
     NodeView,
@@ -31,7 +30,7 @@ from muster_coordinator.service.waiting import conditions
 from muster_coordinator.store import read
 from muster_coordinator.store.documents import as_agreed
 from muster_coordinator.store.read import PoolRow
-from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, EVENT, HOLD, NODE, RESERVATION
+from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, HOLD, NODE, RESERVATION
 from muster_shared.codec import loads
 from muster_shared.devices import atom_numbers
 from muster_shared.errors import Code, Problem
@@ -138,33 +137,8 @@ def known_pool(connection: Connection, name: str) -> PoolRow:
     return row
 
 
-def events(
-    connection: Connection, *, after: int, limit: int, pool_id: str | None = None, subject: str | None = None
-) -> list[EventView]:
-    """Return published events after a sequence number, in order."""
-    wanted = select(EVENT).where(EVENT.c.seq > after).order_by(EVENT.c.seq).limit(limit)
-    if pool_id is not None:
-        wanted = wanted.where(EVENT.c.pool_id == pool_id)
-    if subject is not None:
-        wanted = wanted.where(EVENT.c.subject == subject)
-    return [_event(row) for row in connection.execute(wanted).mappings()]
-
-
 def _pool(connection: Connection, at: Moment, row: PoolRow) -> PoolView:
     return rolled_up(connection, at, row, read.snapshot(connection, row, at.ms))
-
-
-def _event(row: RowMapping) -> EventView:
-    return EventView(
-        id=row["id"],
-        seq=row["seq"],
-        type=row["type"],
-        at=row["at_ms"],
-        pool_id=row["pool_id"],
-        subject=row["subject"],
-        version=row["version"],
-        data=loads(row["data"]),
-    )
 
 
 def _reservations(connection: Connection, rows: Collection[RowMapping]) -> list[ReservationView]:

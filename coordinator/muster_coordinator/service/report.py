@@ -41,12 +41,14 @@ class Heard:
     answer: ReportAnswer
     reservation_ids: tuple[str, ...] = ()
     is_news: bool = False  # something changed: whoever waits for changes should look
+    old_generations: int = 0  # words on former placements, which changed nothing
 
 
 @dataclass(slots=True)
 class _Changes:
     facts: bool = False
     touched: set[str] = field(default_factory=set[str])
+    old_generations: int = 0
 
 
 def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> Heard:
@@ -110,6 +112,7 @@ def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> He
         answer.model_copy(update={"want_inventory": want_inventory}),
         read.soonest_first(connection, changes.touched),
         is_news=changes.facts or bool(changes.touched),
+        old_generations=changes.old_generations,
     )
 
 
@@ -211,6 +214,7 @@ def _keep_statuses(
         status = statuses.get(allocation["id"])
         if status is not None and status.generation != allocation["generation"]:
             status = None  # of another placement: it confirms nothing
+            changes.old_generations += 1
         columns = _heard_of(allocation, status, sent, row["rev"], rebooted=rebooted, now_ms=at.ms)
         if columns:
             heard = update(ALLOCATION).where(ALLOCATION.c.id == allocation["id"])

@@ -42,6 +42,10 @@ async def reported(call: Call[Services, Report, None]) -> ReportAnswer:
     """Take a report, and carry on every reservation that it concerns."""
     services = call.services
     heard = await services.database.write(report, services.clock.moment(), call.path["id"], call.body)
+    if not heard.answer.accepted:
+        services.counts.fenced("report")
+    if heard.old_generations:
+        services.counts.fenced("generation", heard.old_generations)
     if heard.is_news:
         await services.advance_all(heard.reservation_ids)
     return heard.answer
