@@ -32,6 +32,7 @@ _FLAGS: Final = {
     "state": "--state",
     "limit": "--limit",
     "after": "--after",
+    "url": "URL",
     "Last-Event-ID": "--after",
     "subject": "--subject",
     "type": "--type",

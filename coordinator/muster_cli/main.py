@@ -19,6 +19,7 @@ _PLACES = {
     "whatif": "muster_cli.whatif:whatif",
     "pools": "muster_cli.pools:pools",
     "events": "muster_cli.events:events",
+    "webhooks": "muster_cli.webhooks:webhooks",
     "completion": "muster_cli.about:completion",
     "version": "muster_cli.about:version",
 }

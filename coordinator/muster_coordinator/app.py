@@ -24,11 +24,15 @@ from muster_coordinator.api.server import build_app, runner_of
 from muster_coordinator.api.services import Services, Turns
 from muster_coordinator.clock import Clock, SystemClock
 from muster_coordinator.config import Config, ConfigError, load
+from muster_coordinator.core.webhook.targets import allowed
 from muster_coordinator.loops.every import every
 from muster_coordinator.loops.pools import PoolPass
+from muster_coordinator.loops.post import Post
 from muster_coordinator.loops.relay import Relay
 from muster_coordinator.loops.revs import Revs
 from muster_coordinator.loops.systemd import notify, ping_watchdog
+from muster_coordinator.loops.webhooks import Deliveries
+from muster_coordinator.metrics import Counts
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service.admit import DEFAULT_POOL
 from muster_coordinator.service.index import PoolIndex
@@ -38,6 +42,7 @@ from muster_coordinator.store.engine import Database, DatabaseInUseError
 
 _ALONE_S: Final = 10.0  # a safety net: in one process every change is a beat
 _RELAY_APART_S: Final = 0.05  # a burst of events is numbered together: nobody who watches them sees the difference
+_RETRIES_S: Final = 1.0  # how late a delivery may be that is tried again
 _log = structlog.get_logger("muster_coordinator")
 
 
@@ -109,23 +114,27 @@ async def running(config: Config, clock: Clock) -> AsyncGenerator[Running]:
         index = PoolIndex()
         await database.read(index.load, clock.moment())
         gc.freeze()  # what lives as long as the process is not walked at each collection: 0.2 s with 10,000 nodes
-        services = Services(database, clock, changed, recorded, published, revs, index, Turns(), config.join_token)
-        counts = services.counts
+        post, counts = Post(allowed(config.webhook_allow)), Counts()
+        stack.push_async_callback(post.close)
+        services = Services(
+            database, clock, changed, recorded, published, revs, index, Turns(), config.join_token, counts, post=post
+        )
         holder = f"{socket.gethostname()}-{os.getpid()}-{clock.moment().chance.getrandbits(32):08x}"
         pools = PoolPass(database, clock, changed, index, holder)
         tick_s = config.tick_ms / 1000
         # Whatever this process commits wakes these two; only another replica's changes need a look of their own.
         look_s = _ALONE_S if database.is_sqlite else tick_s
-        loops = [
-            asyncio.create_task(
-                every(pools.run_once, tick_s, changed, "pools", counts, pools.begin_anew), name="pools"
-            ),
-            asyncio.create_task(every(revs.run_once, look_s, changed, "revs", counts), name="revs"),
-        ]
         relay = Relay(database, published)
-        numbering = every(relay.run_once, look_s, recorded, "relay", counts, apart_s=_RELAY_APART_S)
-        loops.append(asyncio.create_task(numbering, name="relay"))
-        loops.append(asyncio.create_task(ping_watchdog(), name="watchdog"))
+        deliveries = Deliveries(database, clock, post, counts, recorded)
+        stack.push_async_callback(deliveries.close)
+        rounds = {
+            "pools": every(pools.run_once, tick_s, changed, "pools", counts, pools.begin_anew),
+            "revs": every(revs.run_once, look_s, changed, "revs", counts),
+            "relay": every(relay.run_once, look_s, recorded, "relay", counts, apart_s=_RELAY_APART_S),
+            "webhooks": every(deliveries.run_once, _RETRIES_S, published, "webhooks", counts),
+            "watchdog": ping_watchdog(),
+        }
+        loops = [asyncio.create_task(work, name=name) for name, work in rounds.items()]
         for loop in loops:
             stack.push_async_callback(_cancelled, loop)
         authorize = authorizer(database, config.api_token, config.metrics_token)

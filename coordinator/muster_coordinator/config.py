@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from muster_coordinator.core.model import policy_faults
+from muster_coordinator.core.webhook.targets import allowed
 
 _PREFIX: Final = "MUSTER_COORDINATOR_"
 _PORT_MAX: Final = 65_535  # what TCP has
@@ -31,7 +32,20 @@ class Config(BaseModel):
     join_token: Annotated[str, Field(min_length=16)] | None = None  # a host shows it to join; needed beyond loopback
     metrics_token: Annotated[str, Field(min_length=16)] | None = None  # good for /metrics alone, beside api_token
     tick_ms: Annotated[int, Field(ge=1, le=60_000)] = 500  # how often the background pass looks at the clock
+    webhook_allow: tuple[str, ...] = ()  # addresses, networks or host names that webhooks may go to beside the internet
     policy: dict[str, int] = {}  # of the first pool, when it is made
+
+    @field_validator("webhook_allow", mode="before")
+    @classmethod
+    def _is_split(cls, written: object) -> object:
+        # The environment has no lists.
+        return [part.strip() for part in written.split(",") if part.strip()] if isinstance(written, str) else written
+
+    @field_validator("webhook_allow")
+    @classmethod
+    def _names_places(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        allowed(entries)
+        return entries
 
     @property
     def database_url(self) -> str:

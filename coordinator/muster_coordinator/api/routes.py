@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from muster_coordinator.api.alert_routes import ALERT_OPERATIONS
 from muster_coordinator.api.capacity_routes import CAPACITY_OPERATIONS
 from muster_coordinator.api.change_routes import CHANGES
 from muster_coordinator.api.handlers import agents, events, health, nodes, reservations
@@ -184,6 +185,7 @@ OPERATIONS: Final = (
     Operation(
         "GET", "/v1/events", "What happened", events.listed, query=events.EventQuery, answer=Page, errors=_MISSING
     ),
+    *ALERT_OPERATIONS,
     # --- agents -------------------------------------------------------------------------------------------------
     Operation(
         "POST",

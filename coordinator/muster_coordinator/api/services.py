@@ -8,6 +8,8 @@ from typing import Final
 
 from muster_coordinator.api.exposition import Exposition
 from muster_coordinator.clock import Clock
+from muster_coordinator.core.webhook.targets import Allowed
+from muster_coordinator.loops.post import Post
 from muster_coordinator.loops.revs import Revs
 from muster_coordinator.metrics import Counts
 from muster_coordinator.notifier import Notifier
@@ -49,6 +51,7 @@ class Services:
     join_token: str | None  # what a host must show to join; None where anybody on loopback may
     counts: Counts = field(default_factory=Counts)
     exposition: Exposition = field(default_factory=Exposition)
+    post: Post = field(default_factory=lambda: Post(Allowed()))
 
     async def advance_all(self, reservation_ids: Iterable[str]) -> None:
         """Carry reservations on after a change, each in its own transaction; the next pass does what is missed."""

@@ -52,7 +52,7 @@ def events(connection: Connection, wanted: Filter, *, after: int, limit: int) ->
     # First how far the log goes: what is published meanwhile is for the next look.
     newest: int = connection.execute(select(func.max(EVENT.c.seq))).scalar() or 0
     asked = select(EVENT).where(EVENT.c.seq > after, EVENT.c.seq <= newest).order_by(EVENT.c.seq).limit(limit)
-    items = [event_view(row) for row in connection.execute(_narrowed(asked, wanted)).mappings()]
+    items = [event_view(row) for row in connection.execute(narrowed(asked, wanted)).mappings()]
     seen = items[-1].seq if len(items) == limit else max(newest, after)
     return Batch(items, seen)
 
@@ -71,7 +71,8 @@ def event_view(row: RowMapping) -> EventView:
     )
 
 
-def _narrowed(asked: Select[tuple[object, ...]], wanted: Filter) -> Select[tuple[object, ...]]:
+def narrowed(asked: Select[tuple[object, ...]], wanted: Filter) -> Select[tuple[object, ...]]:
+    """Narrow a query of the log to the events that are wanted."""
     if wanted.pool_id is not None:
         asked = asked.where(EVENT.c.pool_id == wanted.pool_id)
     if wanted.subject is not None:

@@ -19,6 +19,7 @@ from muster_coordinator.core.placement.pipeline import Placed
 from muster_coordinator.core.snapshot import NodeView, Snapshot
 from muster_coordinator.store.documents import as_agreed, written_agreed
 from muster_coordinator.store.engine import is_overlap
+from muster_coordinator.store.outbox import Numbered, queue
 from muster_coordinator.store.read import HELD_BY_NODE, PoolRow, nodes, silent_since
 from muster_coordinator.store.tables import ALLOCATION, BOOKING, CLUSTER, EVENT, NODE, POOL, RESERVATION
 from muster_shared.codec import dumps
@@ -365,18 +366,20 @@ def raise_revs(connection: Connection, node_ids: Iterable[str]) -> dict[str, int
 
 
 def publish(connection: Connection, batch: int) -> int:
-    """Give the next sequence numbers to committed events that have none; return how many.
+    """Give the next sequence numbers to committed events that have none, and queue them for receivers; return how many.
 
     Rows are marked, never walked by id: they may commit out of the order of their numbers. The cluster's row is the
     relays' lock, so that replicas take turns.
     """
     connection.execute(select(CLUSTER.c.id).with_for_update()).all()
-    waiting = select(EVENT.c.number).where(EVENT.c.seq.is_(None)).order_by(EVENT.c.number).limit(batch)
-    numbers = connection.execute(waiting).scalars().all()
-    if not numbers:
+    columns = (EVENT.c.number, EVENT.c.type, EVENT.c.subject, EVENT.c.at_ms)
+    waiting = select(*columns).where(EVENT.c.seq.is_(None)).order_by(EVENT.c.number).limit(batch)
+    rows = connection.execute(waiting).all()
+    if not rows:
         return 0
     last = connection.execute(select(EVENT.c.seq).where(EVENT.c.seq.is_not(None)).order_by(EVENT.c.seq.desc()).limit(1))
     seq = last.scalar() or 0
-    places = [{"of_event": number, "place": place} for place, number in enumerate(numbers, seq + 1)]
+    places = [{"of_event": row.number, "place": place} for place, row in enumerate(rows, seq + 1)]
     connection.execute(_NUMBERED, places)
-    return len(numbers)
+    queue(connection, [Numbered(place, row.type, row.subject, row.at_ms) for place, row in enumerate(rows, seq + 1)])
+    return len(rows)

@@ -294,6 +294,7 @@ class Webhook(SQLModel, table=True):
     types: str = "[]"  # event types or prefixes that end in `.`; none for all
     enabled: bool = True
     failing_since_ms: int | None = Field(default=None, sa_type=BigInteger)
+    version: int = 0  # of its events
     created_ms: int = Field(sa_type=BigInteger)
 
 

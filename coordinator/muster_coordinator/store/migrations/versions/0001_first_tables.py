@@ -107,6 +107,7 @@ def upgrade() -> None:
         sa.Column("types", sa.String(), nullable=False),
         sa.Column("enabled", sa.Boolean(), nullable=False),
         sa.Column("failing_since_ms", sa.BigInteger(), nullable=True),
+        sa.Column("version", sa.Integer(), nullable=False),
         sa.Column("created_ms", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_webhook")),
         sa.UniqueConstraint("name", name=op.f("uq_webhook_name")),
