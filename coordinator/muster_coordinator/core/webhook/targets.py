@@ -19,7 +19,7 @@ URL_MAX: Final = 2_048
 _HOST: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,251}[a-z0-9])?\.?")
 _NUMERIC: Final = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+))*\.?")
 _NAT64: Final = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))  # the last 32 bits are an IPv4 address
-_IPV4_BITS: Final = (1 << 32) - 1
+_IPV4_BITS: Final = (1 << 32) - 1  # an IPv4 address has 32
 
 Address = IPv4Address | IPv6Address
 
