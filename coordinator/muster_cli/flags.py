@@ -27,6 +27,7 @@ _FLAGS: Final = {
     "drop": "--drop",
     "idempotencyKey": "--key",
     "Idempotency-Key": "--key",
+    "nodes": "--node",
     "bucket": "--bucket",
     "topologyKey": "--same",
     "state": "--state",

@@ -5,26 +5,31 @@ from collections import Counter
 from muster_cli.client import Answer, Document
 from muster_cli.moments import moment
 from muster_cli.rows import Table, items, table
+from muster_shared.time import format_instant
 
 FABRIC_DOMAIN = "fabric.domain"
 
 
 def nodes(answer: Answer, *, wide: bool) -> list[Table]:
     """One row a node; in the wide form its holds are told one by one."""
+    found = items(answer)
+    has_upkeep = any(item.get("maintenance") for item in found)
 
     def row(item: Document) -> list[object]:
         holds = [_hold(hold, item, wide=wide) for hold in item["holds"]]
         counted = [f"{hold} x{count}" if count > 1 else hold for hold, count in Counter(holds).items()]
         report = moment(item.get("lastReport"), answer.now_ms, exact=wide)
         free = f"{item['gpusFree']}/{item['gpusTotal']}"
-        cells: list[object] = [item["name"], _node_state(item), free, _fabric(item), ", ".join(counted), report]
+        state = _node_state(item, answer.now_ms)
+        cells: list[object] = [item["name"], state, free, _fabric(item), ", ".join(counted), report]
+        cells += [_upkeep(item, answer.now_ms)] if has_upkeep else []
         if wide:
             others = sorted((key, value) for key, value in item["labels"].items() if key != FABRIC_DOMAIN)
             cells += [item["id"], item["poolId"], item.get("agentVersion"), " ".join(f"{k}={v}" for k, v in others)]
         return cells
 
-    headers = "NAME STATE FREE FABRIC HOLDS REPORTED" + (" ID POOL AGENT LABELS" if wide else "")
-    return [table(headers, (row(item) for item in items(answer)))]
+    headers = "NAME STATE FREE FABRIC HOLDS REPORTED" + (" MAINTENANCE" if has_upkeep else "")
+    return [table(headers + (" ID POOL AGENT LABELS" if wide else ""), (row(item) for item in found))]
 
 
 def node(answer: Answer, *, wide: bool) -> list[Table]:
@@ -73,11 +78,27 @@ def node(answer: Answer, *, wide: bool) -> list[Table]:
     ]
 
 
-def _node_state(item: Document) -> str:
+def _node_state(item: Document, now_ms: int | None) -> str:
     words = [] if item["intent"] == "schedulable" else [item["intent"]]
     words += ["leased"] if item["leased"] else []
     words += [] if item["reachable"] else ["unreachable"]
+    words += ["maintenance"] if _in_upkeep(item, now_ms) else []
     return ",".join(words) or "ready"
+
+
+def _in_upkeep(item: Document, now_ms: int | None) -> bool:
+    window: Document | None = item.get("maintenance")
+    return window is not None and now_ms is not None and window["start"] <= now_ms
+
+
+def _upkeep(item: Document, now_ms: int | None) -> str | None:
+    """Say until when a node is in maintenance, or from when on it will be."""
+    window: Document | None = item.get("maintenance")
+    if window is None:
+        return None
+    if _in_upkeep(item, now_ms):
+        return f"until {format_instant(window['end'])}"
+    return f"from {format_instant(window['start'])}"
 
 
 def _fabric(item: Document) -> str | None:
