@@ -151,3 +151,18 @@ def test_instances_and_shares_are_no_whole_gpus() -> None:
 
 def test_only_open_sound_nodes_have_gpus_to_give() -> None:
     assert allocatable(pool("a1 A ..x.\na2 A .... cordoned\na3 A .... silent\na4 A .... leased\na5 A ##..")) == 7
+
+
+def test_an_overrun_adds_nothing_to_the_booking_that_it_is_in_the_way_of() -> None:
+    (node,) = nodes("a1 A .")
+    late = replace(node, booked=(Booked(0, FOREVER_MS, 1, NOBODY), Booked(1, 50, 1, OTHERS)))
+
+    assert booked_gpus(Snapshot.of("pool", 1, [late]), Frame(Window(0, 60), 10), 25) == [1, 1, 1, 1, 1, 0]
+
+
+def test_a_node_without_any_device_is_no_free_node() -> None:
+    (node,) = nodes("a1 A .")
+
+    assert free_nodes(Snapshot.of("pool", 1, [replace(node, atoms=())]), Frame(Window(0, 10), 10), ["A"], 0) == {
+        "A": [0]
+    }

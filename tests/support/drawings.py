@@ -2,6 +2,7 @@
 
 a1 A ....|##..          eight GPUs in two NVLink islands; two are booked for the window of the drawing
 a2 A xx..|.... cordoned two atoms on hold; the operator lets nothing new in
+a5 A .... maintenance   all of it is in maintenance for the window of the drawing
 a3 A .[..#](xx..)       a whole GPU, one cut into three MIG instances, and one shared by four slots
 a4 A .... numa:aabb     the NUMA node of each GPU
 c1 - .... rack=r1       no value of the topology key, but another label
@@ -19,6 +20,7 @@ from muster_coordinator.core.model import (
     Entry,
     Grouping,
     Intent,
+    MaintenanceWindow,
     Member,
     Node,
     Request,
@@ -37,6 +39,7 @@ RACK = "rack"
 WINDOW = Window(1_000, 2_000)
 OTHERS = "rsv_of_others"
 OURS = "rsv_of_ours"
+UPKEEP = "mnt_1"
 MODEL = "NVIDIA H100"
 MEMORY_MIB = 81_920
 PROFILE = "1g.10gb"
@@ -182,6 +185,7 @@ def _node(name: str, value: str, atoms: str, *flags: str) -> Node:
     signs = "".join(sign for sign in atoms if sign not in "|[]()")
     held, booked = _mask(signs, "x"), _mask(signs, "#")
     labels = dict(flag.split("=") for flag in flags if "=" in flag)
+    is_upkept = "maintenance" in flags
     numa = next((flag.removeprefix("numa:") for flag in flags if flag.startswith("numa:")), "")
     return Node(
         id=name,
@@ -192,7 +196,11 @@ def _node(name: str, value: str, atoms: str, *flags: str) -> Node:
         silent_since_ms=0 if "silent" in flags else None,
         leased="leased" in flags,
         held={"xid": held} if held else {},
-        booked=(Booked(WINDOW.start_ms, WINDOW.end_ms, booked, OTHERS),) if booked else (),
+        booked=(
+            *((Booked(WINDOW.start_ms, WINDOW.end_ms, booked, OTHERS),) if booked else ()),
+            *((Booked(WINDOW.start_ms, WINDOW.end_ms, (1 << len(signs)) - 1, UPKEEP),) if is_upkept else ()),
+        ),
+        maintenance=(MaintenanceWindow(UPKEEP, WINDOW),) if is_upkept else (),
     )
 
 
