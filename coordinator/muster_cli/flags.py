@@ -25,6 +25,13 @@ _FLAGS: Final = {
     "to": "--to",
     "at": "--at",
     "drop": "--drop",
+    "latestStartAfter": "--latest-start-after",
+    "rule": "--rule",
+    "at": "--at",
+    "zone": "--zone",
+    "firstDay": "--first-day",
+    "from": "--from",
+    "seriesId": "--series",
     "idempotencyKey": "--key",
     "Idempotency-Key": "--key",
     "nodes": "--node",
@@ -50,6 +57,8 @@ _WORDS: Final = {
     r"'^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$'": "1 to 63 letters, digits and . _ / - ; the first a letter or digit",
     r"'^[A-Za-z0-9._:/ -]{0,128}$'": "at most 128 letters, digits, spaces and . _ : / -",
     r"'^[A-Za-z0-9][A-Za-z0-9-]{3,79}$'": "4 to 80 letters, digits and - ; the first a letter or digit",
+    r"'^(?:[01][0-9]|2[0-3]):[0-5][0-9]$'": "a time of day such as 08:00",
+    r"'^[0-9]{4}-[0-9]{2}-[0-9]{2}$'": "a day such as 2027-01-18",
     r"'^[\x21-\x7e]{1,128}$'": "1 to 128 visible ASCII characters",
 }
 

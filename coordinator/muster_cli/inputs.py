@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from datetime import date
 from typing import Final
 
 import click
@@ -10,6 +11,8 @@ from muster_shared.time import parse_duration, parse_instant
 
 _ENTRY: Final = ("class", "count", "topology", "model", "memoryGib", "profile")
 _NUMBERS: Final = frozenset({"count", "memoryGib"})
+_CLOCK: Final = re.compile(r"(?:[01][0-9]|2[0-3]):[0-5][0-9]")
+_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -35,6 +38,28 @@ def _key(text: str) -> None:
         raise ValueError("a key has 1 to 128 visible ASCII characters")
 
 
+def _clock(text: str) -> None:
+    if not _CLOCK.fullmatch(text):
+        raise ValueError(f"{text!r} is no time of day such as 08:00")
+
+
+def _day(text: str) -> None:
+    try:
+        date.fromisoformat(text if _DAY.fullmatch(text) else "")
+    except ValueError:
+        raise ValueError(f"{text!r} is no day such as 2027-01-18") from None
+
+
+def _day_or_instant(text: str) -> None:
+    if _DAY.fullmatch(text):
+        _day(text)
+    else:
+        parse_instant(text, 0)
+
+
+CLOCK: Final = _unchanged(_clock)
+DAY: Final = _unchanged(_day)
+DAY_OR_INSTANT: Final = _unchanged(_day_or_instant)
 DURATION: Final = _unchanged(parse_duration)
 INSTANT: Final = _unchanged(_instant)
 KEY: Final = _unchanged(_key)

@@ -15,6 +15,7 @@ _PLACES = {
     "cancel": "muster_cli.reservations:cancel",
     "timeline": "muster_cli.calendar:timeline",
     "outlook": "muster_cli.calendar:outlook",
+    "series": "muster_cli.series:series",
     "nodes": "muster_cli.nodes:nodes",
     "whatif": "muster_cli.whatif:whatif",
     "pools": "muster_cli.pools:pools",

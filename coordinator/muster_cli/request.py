@@ -7,7 +7,7 @@ import click
 
 from muster_cli.inputs import DURATION, INSTANT, counted, entry, pair, pairs, segment
 
-_OPTIONS = (
+_GANG = (
     click.option("--tenant", required=True, envvar="MUSTER_TENANT", show_envvar=True, help="Who asks."),
     click.option("--pool", help="Id or name; the pool named default when absent."),
     click.option("--gpus", type=click.IntRange(min=1), help="GPUs on each node."),
@@ -46,12 +46,15 @@ _OPTIONS = (
     click.option("--model", help="A word of the GPU model's name, such as H100."),
     click.option("--memory-gib", type=click.IntRange(min=1), help="At least this much memory on each GPU."),
     click.option("--node-selector", type=pair, multiple=True, metavar="K=V", help="Label of each node. Repeatable."),
+    click.option("--label", type=pair, multiple=True, metavar="K=V", help="Kept with the reservation. Repeatable."),
+    click.option("--name", help="What people call it."),
+)
+
+_WINDOW = (
     click.option("--for", "duration", type=DURATION, metavar="DURATION", help="How long: 90s, 30m, 12h, 3d, PT12H."),
     click.option("--until", type=INSTANT, metavar="INSTANT", help="End, instead of --for."),
     click.option("--start", type=INSTANT, metavar="INSTANT", help="now, +2h, RFC 3339 or epoch ms; now when absent."),
     click.option("--latest-start", type=INSTANT, metavar="INSTANT", help="Give up when nothing could start by then."),
-    click.option("--label", type=pair, multiple=True, metavar="K=V", help="Kept with the reservation. Repeatable."),
-    click.option("--name", help="What people call it."),
 )
 
 _NO_LIMITS: Final = {"topology": "any", "model": None, "memoryGib": None}
@@ -59,7 +62,14 @@ _NO_LIMITS: Final = {"topology": "any", "model": None, "memoryGib": None}
 
 def described(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the flags that describe a reservation; it passes them on to `body_of`."""
-    for option in reversed(_OPTIONS):
+    for option in reversed((*_GANG, *_WINDOW)):
+        command = option(command)
+    return command
+
+
+def described_gang(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the flags that describe a gang without its times; it passes them on to `gang_of`."""
+    for option in reversed(_GANG):
         command = option(command)
     return command
 
@@ -75,16 +85,23 @@ def body_of(flags: Mapping[str, Any]) -> dict[str, object]:
         raise click.UsageError("Give only one of --for and --until.")
     if flags["duration"] is None and flags["until"] is None:
         raise click.UsageError("Give one of --for and --until.")
-    return _present(
+    times = {"start": flags["start"], "duration": flags["duration"]}
+    times |= {"end": flags["until"], "latestStart": flags["latest_start"]}
+    return {**gang_of(flags), **present(times)}
+
+
+def gang_of(flags: Mapping[str, Any]) -> dict[str, object]:
+    """Return what of a request's document says who gives what, whenever.
+
+    Raises:
+        click.UsageError: A key given twice, no devices at all, or limits without the GPUs that they describe.
+    """
+    return present(
         {
             "tenantId": flags["tenant"],
             "poolId": flags["pool"],
             "devices": _devices(flags),
             "gang": _gang(flags),
-            "start": flags["start"],
-            "duration": flags["duration"],
-            "end": flags["until"],
-            "latestStart": flags["latest_start"],
             "nodeSelector": pairs(flags["node_selector"], "--node-selector") or None,
             "labels": pairs(flags["label"], "--label") or None,
             "name": flags["name"],
@@ -96,7 +113,7 @@ def _devices(flags: Mapping[str, Any]) -> list[dict[str, object]]:
     devices: list[dict[str, object]] = []
     limits = {"topology": flags["topology"], "model": flags["model"], "memoryGib": flags["memory_gib"]}
     if flags["gpus"] is not None:
-        devices.append(_present({"class": "gpu", "count": flags["gpus"], **limits}))
+        devices.append(present({"class": "gpu", "count": flags["gpus"], **limits}))
     elif limits != _NO_LIMITS:
         raise click.UsageError(
             "--topology, --model and --memory-gib describe what --gpus asks for; "
@@ -117,7 +134,7 @@ def _gang(flags: Mapping[str, Any]) -> dict[str, object]:
     keys = [{"key": key, "mode": "required"} for key in more]
     keys += [{"key": key, "mode": "preferred"} for key in flags["prefer"]]
     parts = flags["segment"]
-    return _present(
+    return present(
         {
             "size": flags["gang"],
             "topologyKey": first,
@@ -127,5 +144,6 @@ def _gang(flags: Mapping[str, Any]) -> dict[str, object]:
     )
 
 
-def _present(fields: Mapping[str, object]) -> dict[str, object]:
+def present(fields: Mapping[str, object]) -> dict[str, object]:
+    """Return the fields that were given."""
     return {name: value for name, value in fields.items() if value is not None}

@@ -86,6 +86,7 @@ def get(session: Session, /, reservation: str) -> None:
 @click.option("--tenant", envvar="MUSTER_TENANT", show_envvar=True, help="Only of this tenant.")
 @click.option("--pool", help="Only in this pool.")
 @click.option("--state", type=click.Choice(STATES), help="Only in this state.")
+@click.option("--series", metavar="SERIES", help="Only occurrences of this series.")
 @click.option("--all", "everything", is_flag=True, help="Those that have ended too.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many; all when absent.")
 @connected
@@ -95,6 +96,7 @@ def list_(
     tenant: str | None,
     pool: str | None,
     state: str | None,
+    series: str | None,
     limit: int | None,
     *,
     everything: bool,
@@ -103,7 +105,7 @@ def list_(
     if everything and state is not None:
         raise click.UsageError("Only one of --all and --state.")
     states = None if everything else state or _LIVE
-    query = {"tenantId": tenant, "poolId": pool, "state": states}
+    query = {"tenantId": tenant, "poolId": pool, "state": states, "seriesId": series}
     session.show(session.client.pages(PATH, query, limit), rows.reservations)
 
 

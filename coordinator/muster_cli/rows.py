@@ -31,17 +31,20 @@ def table(headers: str, rows: Iterable[Iterable[object]]) -> Table:
 
 def reservations(answer: Answer, *, wide: bool) -> list[Table]:
     """One row a reservation; the reason that it is not running stands in its row."""
-    return [_reservations(answer, ("NAME",), wide=wide)]
+    return [_reservations(answer, ("NAME", "SERIES"), wide=wide)]
 
 
 def reservation(answer: Answer, *, wide: bool) -> list[Table]:
     """One reservation with its members, and what blocks it."""
-    told = _reservations(answer, ("NAME", "TOPOLOGY"), wide=wide)
+    told = _reservations(answer, ("NAME", "TOPOLOGY", "SERIES"), wide=wide)
     return [told, members(answer, wide=wide), blockers(answer, wide=wide)]
 
 
 def _reservations(answer: Answer, if_any: tuple[str, ...], *, wide: bool) -> Table:
-    """Make the table; of NAME and TOPOLOGY the wide form has both, the other those of `if_any` that have a value."""
+    """Make the table; NAME and TOPOLOGY are in the wide form, or where `if_any` names them and one has a value.
+
+    SERIES is there where one has a value.
+    """
 
     def row(item: Document) -> dict[str, object]:
         start, end = _window(item, answer.now_ms, exact=wide)
@@ -51,19 +54,20 @@ def _reservations(answer: Answer, if_any: tuple[str, ...], *, wide: bool) -> Tab
             "NAME": item.get("name"),
             "TENANT": item["tenantId"],
             "STATE": item["state"],
-            "GPUS": _gpus(item),
+            "GPUS": gpus(item),
             "START": start,
             "END": end,
             "TOPOLOGY": item.get("topologyValue"),
+            "SERIES": item.get("seriesId"),
             "REASON": _reason(item),
             "POOL": item["poolId"],
             "NODES": names,
         }
 
-    headers = "ID NAME TENANT STATE GPUS START END TOPOLOGY REASON" + (" POOL NODES" if wide else "")
+    headers = "ID NAME TENANT STATE GPUS START END TOPOLOGY SERIES REASON" + (" POOL NODES" if wide else "")
     found = [row(item) for item in items(answer)]
     valued = {name for name in if_any if any(cells[name] for cells in found)}
-    left_out = set[str]() if wide else {"NAME", "TOPOLOGY"} - valued
+    left_out = ({"SERIES"} if wide else {"NAME", "TOPOLOGY", "SERIES"}) - valued
     shown = [header for header in headers.split() if header not in left_out]
     return table(" ".join(shown), ([cells[header] for header in shown] for cells in found))
 
@@ -234,7 +238,7 @@ def cell(value: object) -> str:
     return "-" if value in (None, "") else str(value)
 
 
-def _gpus(item: Document) -> str:
+def gpus(item: Document) -> str:
     """Write `8`, or `4x8` for a gang of four nodes."""
     each = sum(device["count"] for device in item["devices"])
     size = item.get("gang", {}).get("size", 1)

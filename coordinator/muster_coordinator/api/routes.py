@@ -3,6 +3,7 @@
 from typing import Final
 
 from muster_coordinator.api.alert_routes import ALERT_OPERATIONS
+from muster_coordinator.api.calendar_routes import CALENDAR_OPERATIONS
 from muster_coordinator.api.capacity_routes import CAPACITY_OPERATIONS
 from muster_coordinator.api.change_routes import CHANGES
 from muster_coordinator.api.handlers import agents, events, health, nodes, reservations
@@ -85,6 +86,8 @@ OPERATIONS: Final = (
     ),
     *CHANGES,
     *CAPACITY_OPERATIONS,
+    # --- series -------------------------------------------------------------------------------------------------
+    *CALENDAR_OPERATIONS,
     # --- nodes and pools ----------------------------------------------------------------------------------------
     Operation("GET", "/v1/nodes", "List nodes", nodes.listed, query=nodes.NodeQuery, answer=Page, errors=_MISSING),
     Operation("GET", "/v1/nodes/{id}", "Show a node", nodes.shown, answer=NodeView, errors=_MISSING),

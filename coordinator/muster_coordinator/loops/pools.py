@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from typing import Final
 
 import structlog
 from sqlalchemy.exc import DBAPIError
@@ -12,12 +13,15 @@ from muster_coordinator.notifier import Notifier
 from muster_coordinator.service import sweep, waiting
 from muster_coordinator.service.admit import condition_of, retry_first
 from muster_coordinator.service.advance import advance
+from muster_coordinator.service.ahead import make_next
 from muster_coordinator.service.bodies import Condition
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.sweep import Agenda, FencedError, Leadership
 from muster_coordinator.store.engine import Database
 
 _log = structlog.get_logger(__name__)
+
+_MADE_MAX: Final = 16  # occurrences of a series in one round: starts and ends are looked at in between
 
 
 class PoolPass:
@@ -65,6 +69,8 @@ class PoolPass:
             moved = True
             for reservation_id in await self._settle(leadership, maintenance_id):
                 await self._advance(leadership, reservation_id)
+        for series_id in agenda.series:
+            moved |= await self._make_ahead(series_id)
         return await self._try_pending(agenda) or moved
 
     async def _advance(self, leadership: Leadership, reservation_id: str) -> bool:
@@ -80,6 +86,20 @@ class PoolPass:
 
     async def _settle(self, leadership: Leadership, maintenance_id: str) -> tuple[str, ...]:
         return await self._database.write(sweep.settle_led, self._clock.moment(), leadership, maintenance_id)
+
+    async def _make_ahead(self, series_id: str) -> bool:
+        """Make the next occurrences of a series; return whether any was made. The rest is for the next round."""
+        made = 0
+        try:
+            while made < _MADE_MAX and await self._database.flow(
+                make_next, self._clock.moment(), series_id, self._index
+            ):
+                made += 1
+        except (DBAPIError, OSError):
+            raise
+        except Exception:  # noqa: BLE001 - a bug that one series meets must not stop all others
+            _log.exception("series does not go on", series=series_id)
+        return made > 0
 
     async def _try_pending(self, agenda: Agenda) -> bool:
         """Try each line of pending work once, the oldest reservation first; return whether anything was placed."""

@@ -14,8 +14,9 @@ from muster_coordinator.core.placement.pipeline import Plan, plan
 from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service import draft as drafts
-from muster_coordinator.service.bodies import Blocker, Condition, ReservationRequest
+from muster_coordinator.service.bodies import Asked, Blocker, Condition, ReservationRequest
 from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.service.occurrence import Occurrence, Wanted, made_before, refuse_unwanted
 from muster_coordinator.service.waiting import heads, pending_columns
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact, Lost
@@ -69,9 +70,9 @@ def reserve(connection: Connection, at: Moment, request: ReservationRequest, ind
         pool_row = wanted_pool(connection, request)
         snapshot = index.snapshot(connection, pool_row, at)
     draft = drafts.drafted(request, at.ms, pool_row.policy)
-    reservation = draft.reservation(request, at.new_id("rsv"), pool_row.id, at.ms)
+    wanted = Wanted(request, draft.reservation(request, at.new_id("rsv"), pool_row.id, at.ms))
     try:
-        return _created(connection, at, pool_row, request, reservation, snapshot, index)
+        return created(connection, at, pool_row, wanted, snapshot, index)
     except IntegrityError:
         # The same key came in for another pool at the same time: no lock of ours is common to both.
         with connection.begin():
@@ -80,26 +81,33 @@ def reserve(connection: Connection, at: Moment, request: ReservationRequest, ind
             return earlier
 
 
-def _created(
-    connection: Connection,
-    at: Moment,
-    pool_row: PoolRow,
-    request: ReservationRequest,
-    reservation: Reservation,
-    snapshot: Snapshot,
-    index: PoolIndex,
+def created(
+    connection: Connection, at: Moment, pool_row: PoolRow, wanted: Wanted, snapshot: Snapshot, index: PoolIndex
 ) -> Admitted:
+    """Place and store a new reservation, planned again for each race that it loses. A flow, like `reserve`.
+
+    Args:
+        connection: Outside any transaction.
+        at: Now.
+        pool_row: Its pool.
+        wanted: What is to be made, unless that has been done before.
+        snapshot: Of the pool, to plan on first.
+        index: For the rounds after a lost race.
+
+    Raises:
+        Problem: `CONFLICT` for an occurrence that its series does not want any more. Nothing was stored.
+    """
     excluded: frozenset[str] = frozenset()
     for _ in range(pool_row.policy.max_attempts):
-        decision = decide(snapshot, reservation, at, pool_row, excluded)
-        answer = _entered(connection, at, request, reservation, decision, snapshot, index)
+        decision = decide(snapshot, wanted.reservation, at, pool_row, excluded)
+        answer = _entered(connection, at, wanted, decision, snapshot, index)
         if isinstance(answer, Admitted):
             return answer
         # Every node that refused in this round stays out: a gang must not burn its rounds one stale node at a time.
         excluded |= answer.node_ids
         with connection.begin():
             snapshot = index.snapshot(connection, read.known_pool(connection, pool_row.id), at)
-    answer = _entered(connection, at, request, reservation, Lost(excluded), snapshot, index)
+    answer = _entered(connection, at, wanted, Lost(excluded), snapshot, index)
     assert isinstance(answer, Admitted), "what has lost every race is stored as pending"
     return answer
 
@@ -107,21 +115,23 @@ def _created(
 def _entered(
     connection: Connection,
     at: Moment,
-    request: ReservationRequest,
-    reservation: Reservation,
+    wanted: Wanted,
     decision: Plan | Refusal | Lost | None,
     snapshot: Snapshot,
     index: PoolIndex,
 ) -> Admitted | Lost:
     """Store a new reservation with what was decided on it, in one transaction; nothing where it lost a race."""
+    reservation = wanted.reservation
     with connection.begin() as transaction:
         pool_row = read.known_pool(connection, reservation.pool_id, lock=True)
-        if (earlier := _earlier(connection, request)) is not None:
+        if (earlier := _earlier(connection, wanted.request, wanted.occurrence)) is not None:
             return earlier
+        if wanted.occurrence is not None:
+            refuse_unwanted(connection, wanted.occurrence)
         if not isinstance(decision, Plan):
             columns, fact = _told(decision)
             waits = pending_columns(reservation, at.ms)
-            _insert(connection, at, request, reservation, {**columns, **waits}, fact)
+            insert_new(connection, at, wanted, {**columns, **waits}, fact)
             return Admitted(reservation.id, replayed=False)
         placed = placement(decision, reservation, at, pool_row)
         members, window = decision.members, placed.window
@@ -131,7 +141,7 @@ def _entered(
         if not is_as_planned:
             lost = commit.refusing(connection, at, pool_row, reservation, members, window, snapshot.version)
         if lost is None:
-            _insert(connection, at, request, reservation, placed.columns, placed.fact)
+            insert_new(connection, at, wanted, placed.columns, placed.fact)
             lost = commit.entered(connection, at, pool_row, reservation, members, window)
         if lost is not None:
             transaction.rollback()
@@ -149,17 +159,16 @@ def _told(decision: Refusal | Lost | None) -> tuple[dict[str, Any], Fact | None]
     return {"condition": encode(condition).decode()}, unschedulable(condition)
 
 
-def _insert(
-    connection: Connection,
-    at: Moment,
-    request: ReservationRequest,
-    reservation: Reservation,
-    decided: Mapping[str, Any],
-    fact: Fact | None,
+def insert_new(
+    connection: Connection, at: Moment, wanted: Wanted, decided: Mapping[str, Any], fact: Fact | None
 ) -> None:
-    asked = {"tenantId": request.tenant_id, "size": reservation.size, "start": reservation.start_ms}
+    """Store a new reservation with what was decided on it: columns, and the event that tells it."""
+    reservation = wanted.reservation
+    asked = {"tenantId": reservation.tenant_id, "size": reservation.size, "start": reservation.start_ms}
+    if wanted.occurrence is not None:
+        asked |= {"seriesId": wanted.occurrence.series_id, "occurrence": wanted.occurrence.occurrence_ms}
     facts = [Fact("reservation.created", asked), *([] if fact is None else [fact])]
-    columns = {**_columns(request, reservation, at), **decided, "version": len(facts)}
+    columns = {**_columns(wanted, at), **decided, "version": len(facts)}
     connection.execute(_NEW_RESERVATION, columns)
     commit.emit_all(connection, at, facts, subject=reservation.id, version=1, pool_id=reservation.pool_id)
 
@@ -238,7 +247,7 @@ def _place(
     return lost
 
 
-def wanted_pool(connection: Connection, request: ReservationRequest) -> PoolRow:
+def wanted_pool(connection: Connection, request: Asked) -> PoolRow:
     """Return the pool that a request names, or the default one.
 
     Raises:
@@ -332,7 +341,12 @@ def lost_race(lost: Lost) -> Condition:
     return Condition(type="Unschedulable", reason="lostRace", message=message)
 
 
-def _earlier(connection: Connection, request: ReservationRequest) -> Admitted | None:
+def _earlier(
+    connection: Connection, request: ReservationRequest, occurrence: Occurrence | None = None
+) -> Admitted | None:
+    if occurrence is not None:
+        made = made_before(connection, occurrence)
+        return None if made is None else Admitted(made, replayed=True)
     if request.idempotency_key is None:
         return None
     wanted = select(RESERVATION.c.id, RESERVATION.c.body_hash).where(
@@ -350,7 +364,8 @@ def _earlier(connection: Connection, request: ReservationRequest) -> Admitted | 
     return Admitted(row.id, replayed=True)
 
 
-def _columns(request: ReservationRequest, reservation: Reservation, at: Moment) -> dict[str, object]:
+def _columns(wanted: Wanted, at: Moment) -> dict[str, object]:
+    request, reservation, occurrence = wanted.request, wanted.reservation, wanted.occurrence
     return {
         "id": reservation.id,
         "tenant_id": request.tenant_id,
@@ -371,6 +386,8 @@ def _columns(request: ReservationRequest, reservation: Reservation, at: Moment) 
         "seed": 0,
         "repairing": False,
         "created_ms": at.ms,
+        "series_id": None if occurrence is None else occurrence.series_id,
+        "occurrence_ms": None if occurrence is None else occurrence.occurrence_ms,
         "idempotency_key": request.idempotency_key,
         "body_hash": drafts.body_hash(request),
     }

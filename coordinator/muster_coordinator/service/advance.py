@@ -60,7 +60,7 @@ class _Walk:
     def _take(self, reservation: Reservation, row: RowMapping, step: Step) -> None:
         match step:
             case Expire():
-                self._end_at_once(reservation, EndReason.EXPIRED)
+                end_at_once(self.connection, self.at, reservation, EndReason.EXPIRED)
             case Requeue():
                 requeue(self.connection, self.at, reservation)
             case Check(starting):
@@ -78,12 +78,6 @@ class _Walk:
                 commit.leave(self.connection, reservation)
                 fact = Fact("reservation.ended", {"reason": reservation.end_reason})
                 commit.record(self.connection, self.at, reservation, fact, Move.FREE, ended_ms=self.at.ms)
-
-    def _end_at_once(self, reservation: Reservation, reason: EndReason) -> None:
-        commit.drop(self.connection, self.at, reservation.pool_id, _ids(reservation), leave_gang=True)
-        fact = Fact("reservation.ended", {"reason": reason})
-        changes = {"end_reason": reason, "ended_ms": self.at.ms, "condition": None, "wait_key": None, "risks": "[]"}
-        commit.record(self.connection, self.at, reservation, fact, Move.END, **changes)
 
     def _activate(self, reservation: Reservation) -> None:
         end_ms = reservation.window.end_ms
@@ -237,6 +231,14 @@ def advance(connection: Connection, at: Moment, reservation_id: str, index: Pool
             return steps > 0
         walk.take(reservation, row, step)
     raise RuntimeError(f"{reservation_id} does not come to rest: a bug in the lifecycle")
+
+
+def end_at_once(connection: Connection, at: Moment, reservation: Reservation, reason: EndReason) -> None:
+    """End a reservation that has not begun: nothing of it was handed over."""
+    commit.drop(connection, at, reservation.pool_id, _ids(reservation), leave_gang=True)
+    fact = Fact("reservation.ended", {"reason": reason})
+    changes = {"end_reason": reason, "ended_ms": at.ms, "condition": None, "wait_key": None, "risks": "[]"}
+    commit.record(connection, at, reservation, fact, Move.END, **changes)
 
 
 def end(connection: Connection, at: Moment, reservation: Reservation, reason: EndReason) -> None:

@@ -67,13 +67,22 @@ class GangRequest(Request):
     segment: Annotated[Segment | None, Field(description="Such as 16 nodes of one NVL72 rack each")] = None
 
 
-class ReservationRequest(Request):
-    """What a tenant asks for. `devices` describes one node; `gang.size` nodes each give all of it."""
+class Asked(Request):
+    """What a tenant asks for, whenever. `devices` describes one node; `gang.size` nodes each give all of it."""
 
     tenant_id: Label
     pool_id: Annotated[Text | None, Field(description="Id or name; the pool named default when absent")] = None
     devices: Annotated[list[DeviceRequest], Field(min_length=1, max_length=4)]
     gang: GangRequest = GangRequest()
+    node_selector: Labels = {}
+    idempotency_key: Annotated[str | None, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")] = None
+    labels: Labels = {}
+    name: Text | None = None
+
+
+class ReservationRequest(Asked):
+    """A gang for one window."""
+
     start: Annotated[WhenText | Count | None, Field(description="RFC 3339, epoch ms, +2h or now; now when absent")] = (
         None
     )
@@ -82,10 +91,6 @@ class ReservationRequest(Request):
     latest_start: Annotated[
         WhenText | Count | None, Field(description="Give up when nothing could be placed to start by then")
     ] = None
-    node_selector: Labels = {}
-    idempotency_key: Annotated[str | None, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")] = None
-    labels: Labels = {}
-    name: Text | None = None
 
 
 class Blocker(Message):
@@ -148,6 +153,8 @@ class ReservationView(Message):
     activated: Count | None = None
     members: list[MemberView]
     binding: str | None = None  # the first bound allocation
+    series_id: str | None = None  # that it is an occurrence of
+    occurrence: Count | None = None  # when its series has it begin, ms UTC; absent for one that was skipped
     idempotency_key: str | None = None
 
 

@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, RowMapping
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.core.lifecycle.model import Move
 from muster_coordinator.core.model import EndReason, Reservation, State
-from muster_coordinator.service.advance import advance, end
+from muster_coordinator.service.advance import advance, end, end_at_once
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.store import commit, read
-from muster_coordinator.store.commit import Fact
+from muster_coordinator.store import read
 from muster_coordinator.store.read import PoolRow
 from muster_shared.errors import Code, Problem
 
@@ -24,12 +22,7 @@ def cancel(connection: Connection, at: Moment, reservation_id: str, index: PoolI
     reservation = held(connection, reservation_id).reservation
     match reservation.state:
         case State.PENDING | State.PLACED:
-            members = [one.allocation_id for one in reservation.members]
-            commit.drop(connection, at, reservation.pool_id, members, leave_gang=True)
-            fact = Fact("reservation.ended", {"reason": EndReason.CANCELLED})
-            ended = {"end_reason": EndReason.CANCELLED, "ended_ms": at.ms}
-            changes = {**ended, "condition": None, "wait_key": None, "risks": "[]"}
-            commit.record(connection, at, reservation, fact, Move.END, **changes)
+            end_at_once(connection, at, reservation, EndReason.CANCELLED)
         case State.BINDING | State.ACTIVE:
             end(connection, at, reservation, EndReason.CANCELLED)
             advance(connection, at, reservation_id, index)

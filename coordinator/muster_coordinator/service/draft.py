@@ -4,7 +4,7 @@ import hashlib
 from dataclasses import dataclass
 
 from muster_coordinator.core.model import Entry, Grouping, Policy, Reservation, Shape, State
-from muster_coordinator.service.bodies import GangRequest, ReservationRequest
+from muster_coordinator.service.bodies import Asked, GangRequest, ReservationRequest
 from muster_coordinator.service.when import instant, length
 from muster_shared.codec import dumps
 from muster_shared.errors import Code, FieldError, Problem, invalid
@@ -25,7 +25,7 @@ class Draft:
     fixed_end_ms: int | None
     latest_start_ms: int | None
 
-    def reservation(self, request: ReservationRequest, reservation_id: str, pool_id: str, now_ms: int) -> Reservation:
+    def reservation(self, request: Asked, reservation_id: str, pool_id: str, now_ms: int) -> Reservation:
         """Return the pending reservation that this draft is."""
         return Reservation(
             id=reservation_id,
@@ -71,7 +71,7 @@ def drafted(request: ReservationRequest, now_ms: int, policy: Policy) -> Draft:
     return Draft(shape_of(request), grouping_of(request.gang), begin_ms, duration_ms, end_ms, latest_ms)
 
 
-def shape_of(request: ReservationRequest) -> Shape:
+def shape_of(request: Asked) -> Shape:
     """Return what each node must give.
 
     Raises:
@@ -123,7 +123,7 @@ def grouping_of(gang: GangRequest) -> Grouping:
     return Grouping(tuple(required), tuple(preferred), segment.topology_key, segment.size)
 
 
-def body_hash(request: ReservationRequest) -> str:
+def body_hash(request: Asked) -> str:
     """Return the fingerprint by which a repeated call is told from another one with the same key.
 
     It is taken of what was written, so that `+2h` in a retry is the same request.

@@ -57,6 +57,7 @@ def reservations(
     tenant_id: str | None = None,
     pool_id: str | None = None,
     states: Collection[str] = (),
+    series_id: str | None = None,
     after: str | None = None,
     limit: int,
 ) -> list[ReservationView]:
@@ -68,6 +69,8 @@ def reservations(
         wanted = wanted.where(RESERVATION.c.pool_id == known_pool(connection, pool_id).id)
     if states:
         wanted = wanted.where(RESERVATION.c.state.in_(states))
+    if series_id is not None:
+        wanted = wanted.where(RESERVATION.c.series_id == series_id)
     if after is not None:
         wanted = wanted.where(RESERVATION.c.id > after)
     return _reservations(connection, connection.execute(wanted).mappings().all())
@@ -147,7 +150,7 @@ def _reservations(connection: Connection, rows: Collection[RowMapping]) -> list[
     return [_reservation(row, members[row["id"]], told) for row in rows]
 
 
-def _condition(row: RowMapping, told: Mapping[tuple[str, str], str]) -> Condition | None:
+def condition_told(row: RowMapping, told: Mapping[tuple[str, str], str]) -> Condition | None:
     """Return why a reservation waits: what it was told alone, else what its line was told."""
     text = row["condition"] or told.get((row["pool_id"], row["wait_key"] or ""))
     if not text:
@@ -167,7 +170,7 @@ def _reservation(row: RowMapping, members: list[MemberView], told: Mapping[tuple
         name=row["name"],
         state=State(row["state"]).value,
         reason=row["end_reason"],
-        condition=_condition(row, told),
+        condition=condition_told(row, told),
         at_risk=loads(row["risks"]),
         start=row["start_ms"],
         end=row["start_ms"] + row["duration_ms"],
@@ -187,6 +190,8 @@ def _reservation(row: RowMapping, members: list[MemberView], told: Mapping[tuple
         activated=row["activated_ms"],
         members=members,
         binding=bound[0] if bound else None,
+        series_id=row["series_id"],
+        occurrence=row["occurrence_ms"],
         idempotency_key=row["idempotency_key"],
     )
 

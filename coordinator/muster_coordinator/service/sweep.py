@@ -12,6 +12,7 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
 from muster_coordinator.service import maintenance
 from muster_coordinator.service.advance import advance
+from muster_coordinator.service.ahead import due_series
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.report import look_again
 from muster_coordinator.store import commit, read
@@ -48,6 +49,7 @@ class Agenda:
     is_silence_due: bool  # a node fell silent, or a guard has ended what a silent one held
     maintenance: tuple[str, ...]  # windows that need something
     due: tuple[str, ...]  # reservations that ask for a step
+    series: tuple[str, ...]  # that have an occurrence to make, or are over
 
 
 def agendas(connection: Connection, at: Moment, holder: str) -> list[Agenda]:
@@ -65,6 +67,7 @@ def _agenda(connection: Connection, at: Moment, pool_row: PoolRow, holder: str) 
         # Before the reservations: whom a window that is seen here has made due is seen, too.
         tuple(maintenance.due(connection, at, pool_row.id)),
         tuple(due(connection, at, pool_row.id)),
+        tuple(due_series(connection, at, pool_row)),
     )
 
 

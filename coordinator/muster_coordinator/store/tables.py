@@ -167,19 +167,24 @@ class Reservation(SQLModel, table=True):
 class Series(SQLModel, table=True):
     """A reservation that comes again by a rule. Each occurrence is a reservation of its own, made ahead of its time."""
 
-    __table_args__ = (UniqueConstraint("tenant_id", "idempotency_key"),)
+    __table_args__ = (
+        UniqueConstraint("tenant_id", "idempotency_key"),
+        Index("ix_series_pool_id_state_made_until_ms", "pool_id", "state", "made_until_ms"),
+    )
     id: str = Field(primary_key=True)
     tenant_id: str
     pool_id: str = Field(foreign_key="pool.id")
     name: str | None = None
     state: str  # active, ended
-    rule: str  # RRULE as RFC 5545 writes it, without DTSTART
-    zone: str  # IANA name: the rule is read on the clocks there
-    first_ms: int = Field(sa_type=BigInteger)  # the rule's DTSTART
-    request: str  # of each occurrence, without its times
+    end_reason: str | None = None  # Completed, Cancelled
+    rule: str  # core.series.Recurrence, in three columns
+    zone: str
+    first: str
+    request: str  # service.series_bodies.SeriesRequest
     duration_ms: int = Field(sa_type=BigInteger)
     skipped: str = "[]"  # occurrences that nobody wants, instants rising
-    made_until_ms: int = Field(default=0, sa_type=BigInteger)  # every occurrence before this has been made, or skipped
+    made_until_ms: int = Field(sa_type=BigInteger)  # every occurrence before this has been made, skipped or missed
+    until_ms: int | None = Field(default=None, sa_type=BigInteger)  # no occurrence from then on, once that is known
     version: int = 0
     created_ms: int = Field(sa_type=BigInteger)
     ended_ms: int | None = Field(default=None, sa_type=BigInteger)

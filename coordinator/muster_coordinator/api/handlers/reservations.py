@@ -1,6 +1,6 @@
 """Reservations: create, look, cancel, release."""
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
@@ -9,9 +9,11 @@ from muster_coordinator.api.services import Services
 from muster_coordinator.core.model import State
 from muster_coordinator.service import change, look
 from muster_coordinator.service.admit import DEFAULT_POOL, reserve
-from muster_coordinator.service.bodies import Page, PreviewView, ReservationRequest, ReservationView
+from muster_coordinator.service.bodies import Asked, Page, PreviewView, ReservationRequest, ReservationView
 from muster_shared.codec import Count, Request, Text
 from muster_shared.errors import Code, FieldError, Problem, invalid
+
+A = TypeVar("A", bound=Asked)
 
 
 class ReservationQuery(Request):
@@ -20,13 +22,14 @@ class ReservationQuery(Request):
     tenant_id: Text | None = None
     pool_id: Text | None = None
     state: Text | None = Field(default=None, description="One state, or several with commas between them")
+    series_id: Text | None = Field(default=None, description="Occurrences of this series")
     limit: Annotated[Count, Field(ge=1, le=look.PAGE_MAX)] = 100  # bounds beside a default would not be kept
     cursor: Text | None = None
 
 
 async def create(call: Call[Services, ReservationRequest, None]) -> ReservationView:
     """Create a reservation, or answer the one that the same key and body made before."""
-    request = _with_key(call.body, call.idempotency_key)
+    request = with_key(call.body, call.idempotency_key)
     services = call.services
     async with services.turns.of(request.pool_id or DEFAULT_POOL):
         admitted = await services.database.flow(reserve, services.clock.moment(), request, services.index)
@@ -53,6 +56,7 @@ async def listed(call: Call[Services, None, ReservationQuery]) -> Page:
         tenant_id=query.tenant_id,
         pool_id=query.pool_id,
         states=states,
+        series_id=query.series_id,
         after=query.cursor,
         limit=query.limit,
     )
@@ -80,7 +84,12 @@ async def released(call: Call[Services, None, None]) -> ReservationView:
     return await services.database.read(look.reservation, call.path["id"])
 
 
-def _with_key(request: ReservationRequest, header: str | None) -> ReservationRequest:
+def with_key(request: A, header: str | None) -> A:
+    """Return a request with the idempotency key of the header, where it came in one.
+
+    Raises:
+        Problem: `INVALID_INPUT`: the body has another one.
+    """
     if header is None:
         return request
     if request.idempotency_key not in {None, header}:

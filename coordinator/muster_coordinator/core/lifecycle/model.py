@@ -12,6 +12,7 @@ class Move(StrEnum):
 
     PLACE = "place"
     REPAIR = "repair"
+    MOVE = "move"
     UNPLACE = "unplace"
     START = "start"
     REPLACE = "replace"
@@ -26,6 +27,7 @@ MOVES: Final[dict[tuple[State, Move], State]] = {
     (State.PENDING, Move.END): State.ENDED,
     (State.PLACED, Move.REPAIR): State.PLACED,
     (State.PLACED, Move.SHRINK): State.PLACED,
+    (State.PLACED, Move.MOVE): State.PLACED,  # its owner wants another window
     (State.PLACED, Move.UNPLACE): State.PENDING,
     (State.PLACED, Move.START): State.BINDING,
     (State.PLACED, Move.END): State.ENDED,  # nothing was ever handed over

@@ -195,13 +195,15 @@ def upgrade() -> None:
         sa.Column("pool_id", sa.String(), nullable=False),
         sa.Column("name", sa.String(), nullable=True),
         sa.Column("state", sa.String(), nullable=False),
+        sa.Column("end_reason", sa.String(), nullable=True),
         sa.Column("rule", sa.String(), nullable=False),
         sa.Column("zone", sa.String(), nullable=False),
-        sa.Column("first_ms", sa.BigInteger(), nullable=False),
+        sa.Column("first", sa.String(), nullable=False),
         sa.Column("request", sa.String(), nullable=False),
         sa.Column("duration_ms", sa.BigInteger(), nullable=False),
         sa.Column("skipped", sa.String(), nullable=False),
         sa.Column("made_until_ms", sa.BigInteger(), nullable=False),
+        sa.Column("until_ms", sa.BigInteger(), nullable=True),
         sa.Column("version", sa.Integer(), nullable=False),
         sa.Column("created_ms", sa.BigInteger(), nullable=False),
         sa.Column("ended_ms", sa.BigInteger(), nullable=True),
@@ -210,6 +212,9 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["pool_id"], ["pool.id"], name=op.f("fk_series_pool_id")),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_series")),
         sa.UniqueConstraint("tenant_id", "idempotency_key", name=op.f("uq_series_tenant_id_idempotency_key")),
+    )
+    op.create_index(
+        "ix_series_pool_id_state_made_until_ms", "series", ["pool_id", "state", "made_until_ms"], unique=False
     )
     op.create_table(
         "wait",
@@ -372,6 +377,7 @@ def downgrade() -> None:
     op.drop_table("booking")
     op.drop_table("atom")
     op.drop_table("wait")
+    op.drop_index("ix_series_pool_id_state_made_until_ms", table_name="series")
     op.drop_table("series")
     op.drop_index("ix_node_pool_id_last_report_ms", table_name="node")
     op.drop_index("ix_node_pool_id_changed_version", table_name="node")
