@@ -71,7 +71,7 @@ def checked_rule(text: str) -> str:
         ValueError: Not a rule, or one that is not offered; the message says what is.
     """
     parts: dict[str, str] = {}
-    for written in text.strip().upper().removeprefix("RRULE:").rstrip(";").split(";"):
+    for written in text.strip().upper().removeprefix("RRULE:").removesuffix(";").split(";"):
         name, _, value = written.partition("=")
         if name in parts:
             raise ValueError(f"{name} is given twice")
