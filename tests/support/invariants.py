@@ -128,11 +128,26 @@ class Watch:
             *_bookings(picture),
             *_gangs(picture),
             *_activity(picture, now_ms),
+            *self._series(connection),
             *self._generations(picture),
             *self._reports(picture),
             *self._newcomers(connection, picture),
             *(_truths(connection, picture, self.truth, now_ms) if self.truth else ()),
         ]
+
+    def _series(self, connection: Connection) -> Iterator[str]:
+        """What nobody wants is not kept, and each change of a series is told once."""
+        found = connection.exec_driver_sql("SELECT id, version, end_reason, skipped FROM series").all()
+        yield from self.story.differences({series_id: (None, version) for series_id, version, _, _ in found})
+        kept = connection.exec_driver_sql(
+            "SELECT series_id, occurrence_ms, state FROM reservation WHERE series_id IS NOT NULL AND state <> 'ended'"
+        ).all()
+        for series_id, _, end_reason, skipped in found:
+            for _, occurrence_ms, state in (row for row in kept if row[0] == series_id):
+                if occurrence_ms in json.loads(skipped):
+                    yield f"{series_id} skips {occurrence_ms}, and it is {state}"
+                if end_reason == "Cancelled" and state in {"pending", "placed"}:
+                    yield f"{series_id} was cancelled, and {occurrence_ms} is {state}"
 
     def _generations(self, picture: Picture) -> Iterator[str]:
         for one in picture.reservations.values():

@@ -11,6 +11,7 @@ MOVES: Mapping[str, Mapping[str | None, str]] = {
     "created": {None: "pending"},
     "unschedulable": {"pending": "pending"},
     "placed": {"pending": "placed"},
+    "moved": {"pending": "pending", "placed": "placed"},
     "at_risk": {"placed": "placed"},
     "risk_cleared": {"placed": "placed"},
     "repaired": {"placed": "placed", "binding": "binding"},

@@ -130,13 +130,14 @@ def skip(connection: Connection, at: Moment, series_id: str, named: str | int) -
     """Leave one occurrence out; a booking of it is given up. Skipping it again changes nothing.
 
     Raises:
-        Problem: `NOT_FOUND`; `INVALID_INPUT` for what is no occurrence; `CONFLICT` when it has begun, or passed.
+        Problem: `NOT_FOUND`; `INVALID_INPUT` for what is no occurrence; `CONFLICT` when it has begun, or passed,
+            or the series has ended.
     """
     series, _ = _locked(connection, series_id)
+    _refuse_ended(series)
     instant_ms = _occurrence(series, named)
     if instant_ms in series.skipped:
         return
-    _refuse_ended(series)
     reservation = _made(connection, series, instant_ms)
     if reservation is None:
         _refuse_passed(instant_ms, at.ms)
@@ -159,10 +160,10 @@ def unskip(connection: Connection, at: Moment, series_id: str, named: str | int)
         Problem: `NOT_FOUND`; `INVALID_INPUT` for what is no occurrence; `CONFLICT` when its time has passed.
     """
     series, _ = _locked(connection, series_id)
+    _refuse_ended(series)
     instant_ms = _occurrence(series, named)
     if instant_ms not in series.skipped:
         return
-    _refuse_ended(series)
     _refuse_passed(instant_ms, at.ms)
     fact = Fact("series.unskipped", {"occurrence": instant_ms})
     # Made are all before an instant: it is looked at from here on again, and what is there is found by its key.
@@ -180,8 +181,8 @@ def change(connection: Connection, at: Moment, series_id: str, asked: Occurrence
             is skipped, or is placed and does not fit in the other window. Nothing was changed.
     """
     series, pool_row = _locked(connection, series_id)
-    instant_ms = _occurrence(series, asked.occurrence)
     _refuse_ended(series)
+    instant_ms = _occurrence(series, asked.occurrence)
     if instant_ms in series.skipped:
         raise Problem(Code.CONFLICT, "this occurrence is skipped: `muster series unskip` takes it back first")
     made = _made(connection, series, instant_ms)
