@@ -13,7 +13,7 @@ def all_series(answer: Answer, *, wide: bool) -> list[Table]:
 
     def row(item: Document) -> list[object]:
         _, _, clock = item["first"].partition("T")
-        cells = [
+        cells: list[object] = [
             item["id"],
             item.get("name"),
             item["tenantId"],
