@@ -209,7 +209,7 @@ async def test_cancel_frees_what_has_not_begun_and_lets_the_rest_go_on(world: Wo
     assert (await world.reserve(asks(start=FIRST_MS + DAY))).state == "placed"
 
 
-@pytest.mark.parametrize("since", ["2027-01-17", FIRST_MS + DAY + 1, "2027-01-17T11:00:00+01:00"])
+@pytest.mark.parametrize("since", ["2027-01-17", FIRST_MS + DAY + 1])
 async def test_cancel_from_an_instant_leaves_what_is_before(world: World, since: str | int) -> None:
     await world.join("a1")
     view = await created(world, comes())
@@ -291,33 +291,31 @@ async def test_parallel_calls_with_one_key_for_two_pools_make_one_series(world: 
     assert [one.code for one in made if isinstance(one, Problem)] == [Code.IDEMPOTENCY_MISMATCH] * 4
 
 
-@pytest.mark.parametrize(
-    ("changed", "path"),
-    [
-        ({"rule": "FREQ=MINUTELY"}, "rule"),
-        ({"rule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30"}, "rule"),
-        ({"rule": "FREQ=DAILY;UNTIL=20270114"}, "rule"),
-        ({"rule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29"}, "rule"),  # further ahead than the pool allows
-        ({"zone": "Mars/Olympus"}, "zone"),
-        ({"first_day": "2027-01-14"}, "firstDay"),
-        ({"first_day": "2027-02-30"}, "firstDay"),
-        ({"first_day": "9999-12-31"}, "rule"),
-        ({"duration": "0s"}, "duration"),
-        ({"duration": "-1h"}, "duration"),
-        ({"duration": "91d"}, "duration"),
-        ({"latest_start_after": "soon"}, "latestStartAfter"),
-        ({"pool_id": "nowhere"}, "poolId"),
-    ],
-)
-async def test_a_series_that_cannot_be_is_refused_and_nothing_is_stored(
-    world: World, changed: dict[str, Any], path: str
-) -> None:
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"rule": "FREQ=MINUTELY"}, "rule"),
+    ({"rule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=30"}, "rule"),
+    ({"rule": "FREQ=DAILY;UNTIL=20270114"}, "rule"),
+    ({"rule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29"}, "rule"),  # further ahead than the pool allows
+    ({"zone": "Mars/Olympus"}, "zone"),
+    ({"first_day": "2027-01-14"}, "firstDay"),
+    ({"first_day": "2027-02-30"}, "firstDay"),
+    ({"first_day": "9999-12-31"}, "rule"),
+    ({"duration": "0s"}, "duration"),
+    ({"duration": "-1h"}, "duration"),
+    ({"duration": "91d"}, "duration"),
+    ({"latest_start_after": "soon"}, "latestStartAfter"),
+    ({"pool_id": "nowhere"}, "poolId"),
+]
+
+
+async def test_a_series_that_cannot_be_is_refused_and_nothing_is_stored(world: World) -> None:
     before = await world.rows()
 
-    with pytest.raises(Problem) as refusal:
-        await created(world, comes(**changed))
+    for changed, path in WRONG:
+        with pytest.raises(Problem) as refusal:
+            await created(world, comes(**changed))
+        assert refusal.value.errors[0].path == path
 
-    assert refusal.value.errors[0].path == path
     assert await world.rows() == before
 
 

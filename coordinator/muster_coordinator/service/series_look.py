@@ -79,8 +79,9 @@ def _view(
 ) -> SeriesView:
     series = series_of(row)
     ahead_ms = [] if series.state != ACTIVE else series.coming(at.ms + 1 - series.duration_ms, ahead)
-    # What was moved to another time, or has not let go yet, is shown wherever the rule has it.
-    chosen = sorted({*ahead_ms, *(one for one in made if not ahead_ms or one <= ahead_ms[-1])})[:ahead]
+    # What has not let go yet is shown even where its time is over, or its series.
+    alive = {one for one, its in made.items() if its["state"] != State.ENDED}
+    chosen = sorted({*ahead_ms, *(one for one in alive if len(ahead_ms) < ahead or one <= ahead_ms[-1])})[:ahead]
     return SeriesView(
         id=series.id,
         tenant_id=series.tenant_id,
