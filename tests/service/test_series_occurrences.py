@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from muster_coordinator.service import series
+from muster_coordinator.service import skip as occurrence
 from muster_coordinator.service.series_bodies import OccurrenceChange, SeriesView
 from muster_shared.errors import Code, Problem
 from tests.support.series_world import at, comes, created, look, made_ahead, states
@@ -15,19 +16,19 @@ FIRST_MS = at("2027-01-15T10:00:00Z")  # two hours after the world begins
 
 
 async def skip(world: World, view: SeriesView, named: str | int) -> SeriesView:
-    await world.coordinator.write(series.skip, view.id, named)
+    await world.coordinator.write(occurrence.skip, view.id, named)
     return await look(world, view.id)
 
 
 async def unskip(world: World, view: SeriesView, named: str | int) -> SeriesView:
-    await world.coordinator.write(series.unskip, view.id, named)
+    await world.coordinator.write(occurrence.unskip, view.id, named)
     await made_ahead(world, view.id)
     return await look(world, view.id)
 
 
 async def change(world: World, view: SeriesView, named: str | int, **asked: Any) -> SeriesView:
     request = OccurrenceChange(occurrence=named, **asked)
-    reservation_id = await world.coordinator.write(series.change, view.id, request, world.coordinator.index)
+    reservation_id = await world.coordinator.write(occurrence.change, view.id, request, world.coordinator.index)
     await world.coordinator.services.advance_all([reservation_id])
     return await look(world, view.id)
 

@@ -6,13 +6,14 @@ from typing import Any, Final
 from sqlalchemy import Connection, RowMapping, select, update
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.core.model import Reservation
+from muster_coordinator.core.model import Reservation, State
 from muster_coordinator.core.series import Recurrence, occurrences
 from muster_coordinator.service import draft as drafts
 from muster_coordinator.service.bodies import Asked, ReservationRequest
 from muster_coordinator.service.series_bodies import SeriesRequest
-from muster_coordinator.store import commit
+from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
+from muster_coordinator.store.read import PoolRow
 from muster_coordinator.store.tables import RESERVATION, SERIES
 from muster_shared.codec import loads
 from muster_shared.errors import Code, Problem
@@ -21,6 +22,9 @@ from muster_shared.time import MS_MAX, Window, parse_duration
 ACTIVE: Final = "active"
 ENDED: Final = "ended"
 """The states of a series."""
+
+UNBEGUN: Final = (State.PENDING, State.PLACED)
+"""States of a reservation of which nothing has been handed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +115,19 @@ def known_series(connection: Connection, series_id: str) -> Series:
     if row is None:
         raise Problem(Code.NOT_FOUND, f"there is no series {series_id!r}; `muster series` lists yours")
     return series_of(row)
+
+
+def locked_series(connection: Connection, series_id: str) -> tuple[Series, PoolRow]:
+    """Hold a series' pool for a change of it that is still to be made; return both.
+
+    Raises:
+        Problem: `NOT_FOUND`; `CONFLICT` when it has ended.
+    """
+    pool_row = read.known_pool(connection, known_series(connection, series_id).pool_id, lock=True)
+    series = known_series(connection, series_id)
+    if series.state != ACTIVE:
+        raise Problem(Code.CONFLICT, f"{series.id} has ended ({series.end_reason})")
+    return series, pool_row
 
 
 def record_series(connection: Connection, at: Moment, series: Series, fact: Fact, **changes: object) -> None:

@@ -7,7 +7,7 @@ from pydantic import Field
 from muster_coordinator.api.handlers.reservations import with_key
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
-from muster_coordinator.service import look, series, series_look
+from muster_coordinator.service import look, series, series_look, skip
 from muster_coordinator.service.admit import DEFAULT_POOL
 from muster_coordinator.service.ahead import make_next
 from muster_coordinator.service.bodies import Page
@@ -72,7 +72,7 @@ async def shown(call: Call[Services, None, AheadQuery]) -> SeriesView:
 async def skipped(call: Call[Services, OccurrenceRequest, None]) -> SeriesView:
     """Leave one occurrence out."""
     services = call.services
-    await services.database.write(series.skip, services.clock.moment(), call.path["id"], call.body.occurrence)
+    await services.database.write(skip.skip, services.clock.moment(), call.path["id"], call.body.occurrence)
     services.changed.beat()
     return await _shown(call, call.path["id"])
 
@@ -80,7 +80,7 @@ async def skipped(call: Call[Services, OccurrenceRequest, None]) -> SeriesView:
 async def unskipped(call: Call[Services, OccurrenceRequest, None]) -> SeriesView:
     """Take back that an occurrence was left out."""
     services = call.services
-    await services.database.write(series.unskip, services.clock.moment(), call.path["id"], call.body.occurrence)
+    await services.database.write(skip.unskip, services.clock.moment(), call.path["id"], call.body.occurrence)
     view = await _shown(call, call.path["id"])
     await _make_ahead(services, view.id, view.pool_id)
     return await _shown(call, view.id)
@@ -90,7 +90,7 @@ async def changed(call: Call[Services, OccurrenceChange, None]) -> SeriesView:
     """Give one occurrence another window, and leave the others as they are."""
     services = call.services
     reservation_id = await services.database.write(
-        series.change, services.clock.moment(), call.path["id"], call.body, services.index
+        skip.change, services.clock.moment(), call.path["id"], call.body, services.index
     )
     await services.advance_all([reservation_id])
     return await _shown(call, call.path["id"])
