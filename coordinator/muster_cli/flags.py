@@ -27,7 +27,6 @@ _FLAGS: Final = {
     "drop": "--drop",
     "latestStartAfter": "--latest-start-after",
     "rule": "--rule",
-    "at": "--at",
     "zone": "--zone",
     "firstDay": "--first-day",
     "from": "--from",
