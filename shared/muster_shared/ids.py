@@ -5,7 +5,7 @@ Source: the TypeID specification 0.3 (prefix, underscore, UUIDv7 as 26 character
 
 from typing import Final, Literal
 
-Prefix = Literal["pool", "node", "rsv", "alloc", "evt", "cluster", "series", "mnt", "whk"]
+Prefix = Literal["pool", "node", "rsv", "alloc", "evt", "cluster", "series", "mnt", "whk", "tok", "join"]
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _DIGITS: Final = 26  # 26 * 5 = 130 bits: the first digit is at most 7

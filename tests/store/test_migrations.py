@@ -8,8 +8,8 @@ from sqlalchemy.exc import DBAPIError
 
 from muster_coordinator.store import migrate
 from muster_coordinator.store.engine import Database, DatabaseInUseError
+from muster_coordinator.store.ledger_tables import METADATA
 from muster_coordinator.store.migrate import SchemaError
-from muster_coordinator.store.tables import METADATA
 from tests.support.coordinator import opened
 
 DROP = {

@@ -16,7 +16,7 @@ from sqlalchemy.util import await_only
 
 from muster_coordinator.store import migrate
 from muster_coordinator.store.engine import Database
-from muster_coordinator.store.tables import METADATA
+from muster_coordinator.store.ledger_tables import METADATA
 from tests.support.postgres import Cluster
 
 ENGINES = ("sqlite", "postgresql")

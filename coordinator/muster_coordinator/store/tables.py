@@ -59,6 +59,10 @@ class Node(SQLModel, table=True):
     name: str = Field(unique=True)
     machine_id: str = Field(unique=True)
     token_hash: str = Field(unique=True)  # SHA-256 of the node's credential
+    former_token_hash: str | None = None  # of the one before, good for a while after a rotation ...
+    former_until_ms: int | None = Field(default=None, sa_type=BigInteger)  # ... until then
+    credential_ms: int = Field(default=0, sa_type=BigInteger)  # when the credential was given
+    credential_revoked_ms: int | None = Field(default=None, sa_type=BigInteger)
     intent: str = "schedulable"
     leased: bool = False
     silent: bool = False  # what was last announced about it; the truth is `last_report_ms` and the clock
@@ -157,6 +161,15 @@ class Reservation(SQLModel, table=True):
     protected_until_ms: int | None = Field(default=None, sa_type=BigInteger)
     ended_ms: int | None = Field(default=None, sa_type=BigInteger)
     on_member_loss: str = "notify"  # core.model.OnMemberLoss
+    binding: str = "devices"  # or "node": whole machines
+    spot: bool = False  # uncharged, never protected
+    budget: str | None = None
+    min_runtime_ms: int | None = Field(default=None, sa_type=BigInteger)
+    resumable: bool = False
+    priority: int = 0  # inside its tenant's queue
+    leave_by_ms: int | None = Field(default=None, sa_type=BigInteger)  # the deadline of a preemption notice
+    leave_for: str | None = None  # the reservation that takes its place
+    preemptions: int = 0  # how often it had to leave
     series_id: str | None = Field(default=None, foreign_key="series.id")
     occurrence_ms: int | None = Field(default=None, sa_type=BigInteger)  # when its series' rule has it begin
     created_ms: int = Field(sa_type=BigInteger)

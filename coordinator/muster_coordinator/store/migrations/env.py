@@ -2,7 +2,7 @@
 
 from alembic import context
 
-from muster_coordinator.store.tables import METADATA
+from muster_coordinator.store.ledger_tables import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -98,36 +98,6 @@ def upgrade() -> None:
         sa.UniqueConstraint("name", name=op.f("uq_pool_name")),
     )
     op.create_table(
-        "webhook",
-        sa.Column("id", sa.String(), nullable=False),
-        sa.Column("name", sa.String(), nullable=False),
-        sa.Column("url", sa.String(), nullable=False),
-        sa.Column("secret", sa.String(), nullable=False),
-        sa.Column("former_secret", sa.String(), nullable=True),
-        sa.Column("types", sa.String(), nullable=False),
-        sa.Column("enabled", sa.Boolean(), nullable=False),
-        sa.Column("failing_since_ms", sa.BigInteger(), nullable=True),
-        sa.Column("version", sa.Integer(), nullable=False),
-        sa.Column("created_ms", sa.BigInteger(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_webhook")),
-        sa.UniqueConstraint("name", name=op.f("uq_webhook_name")),
-    )
-    op.create_table(
-        "delivery",
-        sa.Column("number", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=False),
-        sa.Column("webhook_id", sa.String(), nullable=False),
-        sa.Column("seq", sa.BigInteger(), nullable=False),
-        sa.Column("state", sa.String(), nullable=False),
-        sa.Column("attempts", sa.Integer(), nullable=False),
-        sa.Column("next_ms", sa.BigInteger(), nullable=False),
-        sa.Column("error", sa.String(), nullable=True),
-        sa.Column("done_ms", sa.BigInteger(), nullable=True),
-        sa.ForeignKeyConstraint(["webhook_id"], ["webhook.id"], name=op.f("fk_delivery_webhook_id")),
-        sa.PrimaryKeyConstraint("number", name=op.f("pk_delivery")),
-        sa.UniqueConstraint("webhook_id", "seq", name=op.f("uq_delivery_webhook_id_seq")),
-    )
-    op.create_index("ix_delivery_state_next_ms", "delivery", ["state", "next_ms"], unique=False)
-    op.create_table(
         "lease",
         sa.Column("pool_id", sa.String(), nullable=False),
         sa.Column("epoch", sa.BigInteger(), nullable=False),
@@ -159,6 +129,10 @@ def upgrade() -> None:
         sa.Column("name", sa.String(), nullable=False),
         sa.Column("machine_id", sa.String(), nullable=False),
         sa.Column("token_hash", sa.String(), nullable=False),
+        sa.Column("former_token_hash", sa.String(), nullable=True),
+        sa.Column("former_until_ms", sa.BigInteger(), nullable=True),
+        sa.Column("credential_ms", sa.BigInteger(), nullable=False),
+        sa.Column("credential_revoked_ms", sa.BigInteger(), nullable=True),
         sa.Column("intent", sa.String(), nullable=False),
         sa.Column("leased", sa.Boolean(), nullable=False),
         sa.Column("silent", sa.Boolean(), nullable=False),
@@ -314,6 +288,15 @@ def upgrade() -> None:
         sa.Column("protected_until_ms", sa.BigInteger(), nullable=True),
         sa.Column("ended_ms", sa.BigInteger(), nullable=True),
         sa.Column("on_member_loss", sa.String(), nullable=False),
+        sa.Column("binding", sa.String(), nullable=False),
+        sa.Column("spot", sa.Boolean(), nullable=False),
+        sa.Column("budget", sa.String(), nullable=True),
+        sa.Column("min_runtime_ms", sa.BigInteger(), nullable=True),
+        sa.Column("resumable", sa.Boolean(), nullable=False),
+        sa.Column("priority", sa.Integer(), nullable=False),
+        sa.Column("leave_by_ms", sa.BigInteger(), nullable=True),
+        sa.Column("leave_for", sa.String(), nullable=True),
+        sa.Column("preemptions", sa.Integer(), nullable=False),
         sa.Column("series_id", sa.String(), nullable=True),
         sa.Column("occurrence_ms", sa.BigInteger(), nullable=True),
         sa.Column("created_ms", sa.BigInteger(), nullable=False),
@@ -384,9 +367,6 @@ def downgrade() -> None:
     op.drop_table("node")
     op.drop_table("maintenance")
     op.drop_table("lease")
-    op.drop_index("ix_delivery_state_next_ms", table_name="delivery")
-    op.drop_table("delivery")
-    op.drop_table("webhook")
     op.drop_table("pool")
     op.drop_table("event")
     op.drop_table("cluster")
