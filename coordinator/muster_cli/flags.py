@@ -31,6 +31,8 @@ _FLAGS: Final = {
     "firstDay": "--first-day",
     "from": "--from",
     "seriesId": "--series",
+    "onMemberLoss": "--on-member-loss",
+    "avoid": "--avoid",
     "idempotencyKey": "--key",
     "Idempotency-Key": "--key",
     "nodes": "--node",

@@ -58,6 +58,15 @@ def node(answer: Answer, *, wide: bool) -> list[Table]:
         )
         for finding in item.get("findings", [])
     ]
+    overdue = [
+        (
+            late["allocationId"],
+            late["reservationId"],
+            moment(late["since"], answer.now_ms, exact=wide),
+            f"see that nothing of it runs on the host, or power it off; then muster nodes fence {item['name']}",
+        )
+        for late in item.get("overdue", [])
+    ]
     instances = [
         (one["uuid"], one["profile"], f"{one['memoryMib'] // 1024}GiB", gpu["uuid"])
         for gpu in item["gpus"]
@@ -73,16 +82,19 @@ def node(answer: Answer, *, wide: bool) -> list[Table]:
         table("DEVICE MODEL MEMORY ISLAND PCI STATE", gpus),
         *([table("INSTANCE PROFILE MEMORY OF", instances)] if instances else []),
         table("HOLD ON SINCE CLEARS-BY MESSAGE", holds),
+        *([table("RELEASE-OVERDUE RESERVATION SINCE NEXT", overdue)] if overdue else []),
         *([table("FINDING ON SINCE MESSAGE", findings)] if findings else []),
         table("LABEL VALUE SET-BY", labels),
     ]
 
 
 def _node_state(item: Document, now_ms: int | None) -> str:
-    words = [] if item["intent"] == "schedulable" else [item["intent"]]
+    words = [] if item["intent"] == "schedulable" else ["drained" if item.get("drained") else item["intent"]]
     words += ["leased"] if item["leased"] else []
     words += [] if item["reachable"] else ["unreachable"]
     words += ["maintenance"] if _in_upkeep(item, now_ms) else []
+    words += ["flapping"] if item.get("flapping") else []
+    words += ["release-overdue"] if item.get("overdue") else []
     return ",".join(words) or "ready"
 
 

@@ -46,6 +46,11 @@ _GANG = (
     click.option("--model", help="A word of the GPU model's name, such as H100."),
     click.option("--memory-gib", type=click.IntRange(min=1), help="At least this much memory on each GPU."),
     click.option("--node-selector", type=pair, multiple=True, metavar="K=V", help="Label of each node. Repeatable."),
+    click.option(
+        "--on-member-loss",
+        type=click.Choice(["notify", "replace", "release"]),
+        help="When a node of the running gang is surely dead: only tell (the default), replace it, or end the gang.",
+    ),
     click.option("--label", type=pair, multiple=True, metavar="K=V", help="Kept with the reservation. Repeatable."),
     click.option("--name", help="What people call it."),
 )
@@ -103,6 +108,7 @@ def gang_of(flags: Mapping[str, Any]) -> dict[str, object]:
             "devices": _devices(flags),
             "gang": _gang(flags),
             "nodeSelector": pairs(flags["node_selector"], "--node-selector") or None,
+            "onMemberLoss": flags["on_member_loss"],
             "labels": pairs(flags["label"], "--label") or None,
             "name": flags["name"],
         }

@@ -154,7 +154,8 @@ def members(answer: Answer, *, wide: bool) -> Table:
             _devices(one, wide=wide),
             one.get("allocationId"),
             *segments(one),
-            one.get("bindReason")
+            _late(one)
+            or one.get("bindReason")
             or _older_grant(one, answer, exact=wide)
             or _risk_of(one["nodeName"], answer.document.get("atRisk", ())),
         )
@@ -186,6 +187,10 @@ def _members(answer: Answer) -> list[Document]:
 def _devices(member: Document, *, wide: bool) -> str | int:
     """Count a member's devices, or name them in the wide form."""
     return " ".join(member["devices"]) if wide else len(member["devices"])
+
+
+def _late(member: Document) -> str | None:
+    return f"release overdue: see muster nodes get {member['nodeName']}" if member.get("overdue") else None
 
 
 def _risk_of(node_name: str, risks: Iterable[str]) -> str | None:

@@ -171,7 +171,7 @@ def test_every_state_but_the_last_can_be_left_and_only_by_the_doors_of_the_desig
         State.PENDING: {State.PLACED, State.ENDED},
         State.PLACED: {State.BINDING, State.PENDING, State.ENDED},
         State.BINDING: {State.ACTIVE, State.PENDING, State.ENDING},
-        State.ACTIVE: {State.ENDING},
+        State.ACTIVE: {State.BINDING, State.ENDING},
         State.ENDING: {State.ENDED},
         State.ENDED: set(),
     }

@@ -5,11 +5,12 @@ from dataclasses import replace
 import pytest
 
 from muster_coordinator.core.model import BindState, Policy, State
-from muster_coordinator.core.repair.check import Risk, due_repair, next_check_ms, risks
+from muster_coordinator.core.repair.check import Risk, dated, due_repair, next_check_ms, risks
 from muster_coordinator.core.snapshot import Snapshot
 from tests.support.drawings import WINDOW, member, placed, pool, with_gang
 
-POLICY = Policy(repair_lead_ms=100, repair_horizon_ms=500, silence_repair_after_ms=50)
+POLICY = Policy(repair_lead_ms=100, repair_horizon_ms=500, silence_repair_after_ms=50, unhealthy_after_ms=0)
+PATIENT = replace(POLICY, unhealthy_after_ms=40)
 GANG = placed("a1:01 a2:01", 2, count=2)
 START_MS = WINDOW.start_ms
 
@@ -163,14 +164,50 @@ def test_a_booking_is_looked_at_again_at_the_next_hour_at_which_the_answer_may_c
     assert next_check_ms(GANG, [risk] if risk else [], now_ms, POLICY) == again_ms
 
 
-@pytest.mark.parametrize("risk", [BAD, SILENT, UNKNOWN, None])
-def test_no_hour_at_which_a_member_must_move_is_slept_through(risk: Risk | None) -> None:
+LATELY = replace(UNKNOWN, since_ms=START_MS - 110)
+DRAINING = Risk("a1", "draining")
+
+
+@pytest.mark.parametrize(
+    ("risk", "now_ms", "moves"),
+    [
+        (LATELY, START_MS - 71, False),
+        (LATELY, START_MS - 70, True),
+        (replace(LATELY, since_ms=START_MS), START_MS, False),  # not even at the start
+        (replace(SILENT, since_ms=650), 689, False),
+        (replace(SILENT, since_ms=680), 700, False),
+        (replace(SILENT, since_ms=680), 720, True),
+        (replace(BAD, since_ms=START_MS - 10), START_MS - 10, True),
+    ],
+)
+def test_what_is_only_unknown_moves_nothing_before_it_has_lasted(
+    risk: Risk,
+    now_ms: int,
+    moves: bool,  # noqa: FBT001 - a column of the table
+) -> None:
+    assert due_repair(GANG, [risk], now_ms, PATIENT) == (frozenset({"a1"}) if moves else frozenset())
+
+
+def test_a_node_that_is_drained_is_left_whatever_the_horizon() -> None:
+    assert due_repair(GANG, [DRAINING], 0, POLICY) == {"a1"}
+    assert due_repair(GANG, [Risk("a1", "cordoned")], 0, POLICY) == frozenset()
+
+
+def test_a_risk_is_as_old_as_the_first_look_that_found_it() -> None:
+    seen = dated([UNKNOWN, replace(SILENT, since_ms=3), BAD], {("a1", "topologyChanged"): 5, ("a2", "held"): 6}, 9)
+
+    assert [risk.since_ms for risk in seen] == [5, 3, 9]
+
+
+@pytest.mark.parametrize("policy", [POLICY, PATIENT])
+@pytest.mark.parametrize("risk", [BAD, SILENT, UNKNOWN, None, LATELY, replace(SILENT, since_ms=890)])
+def test_no_hour_at_which_a_member_must_move_is_slept_through(risk: Risk | None, policy: Policy) -> None:
     """Looking only when told finds the first instant of a due repair that looking always finds."""
     known = [risk] if risk else []
-    always = next((ms for ms in range(START_MS) if due_repair(GANG, known, ms, POLICY)), None)
+    always = next((ms for ms in range(START_MS) if due_repair(GANG, known, ms, policy)), None)
     told: int | None = 0
-    while told is not None and not due_repair(GANG, known, told, POLICY):
-        told = next_check_ms(GANG, known, told, POLICY)
+    while told is not None and not due_repair(GANG, known, told, policy):
+        told = next_check_ms(GANG, known, told, policy)
 
     assert told == always
 

@@ -38,7 +38,7 @@ async def test_a_leader_that_was_replaced_writes_nothing_any_more(world: World) 
     with pytest.raises(FencedError, match=f"epoch {old.epoch} of {old.pool_id} is over"):
         await world.coordinator.write(sweep.advance_led, old, due.id, world.coordinator.index)
     with pytest.raises(FencedError):
-        await world.coordinator.write(sweep.listen, old)
+        await world.coordinator.write(sweep.listen, old, world.coordinator.index)
 
     assert await world.rows() == before
     await world.coordinator.write(sweep.advance_led, new, due.id, world.coordinator.index)

@@ -14,7 +14,7 @@ MOVES: Mapping[str, Mapping[str | None, str]] = {
     "moved": {"pending": "pending", "placed": "placed"},
     "at_risk": {"placed": "placed"},
     "risk_cleared": {"placed": "placed"},
-    "repaired": {"placed": "placed", "binding": "binding"},
+    "repaired": {"placed": "placed", "binding": "binding", "active": "binding"},
     "repair_failed": {"placed": "pending", "binding": "pending"},
     "extended": {one: one for one in ("pending", "placed", "binding", "active")},
     "shrunk": {one: one for one in ("pending", "placed", "binding", "active")},

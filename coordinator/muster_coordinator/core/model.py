@@ -10,6 +10,9 @@ from muster_shared.time import MS_MAX, Window
 
 Intent = Literal["schedulable", "cordoned", "draining"]
 
+OnMemberLoss = Literal["notify", "replace", "release"]
+"""What an active gang wants when a member is surely dead. Source: design, section 7, "Active gangs"."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -229,6 +232,9 @@ class Reservation:
     end_reason: EndReason | None = None  # decided on entering `ending`
     created_ms: int = 0
     repairing: bool = False  # pending because a repair found nothing
+    on_member_loss: OnMemberLoss = "notify"
+    activated_ms: int | None = None  # when it was first active: a gang that binds after that was interrupted
+    protected_until_ms: int | None = None
 
     @property
     def window(self) -> Window:
@@ -265,6 +271,10 @@ class Node:
     leased: bool = False
     held: Mapping[str, int] = field(default_factory=dict[str, int])  # cause -> mask of the atoms it holds
     fault_ms: int = 0  # when its agent last raised a hold; 0 for never
+    turned_ms: int = 0  # when it last turned bad or silent; 0 for not within a day
+    sound_since_ms: int = 0  # when a bad sign of it last went; 0 for never
+    flapping_until_ms: int = 0  # it turned bad too often within a day, and that is over then; 0 where it did not
+    home_domain: str = ""  # the fabric domain that it shows, or showed last; empty for none
     booked: tuple[Booked, ...] = ()  # sorted by start
     maintenance: tuple[MaintenanceWindow, ...] = ()  # not over yet, sorted by start
 

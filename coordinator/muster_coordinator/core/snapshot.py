@@ -52,6 +52,11 @@ class NodeView:
         """Every atom of the node."""
         return self.layout.mask
 
+    @property
+    def is_sound(self) -> bool:
+        """Is nothing on hold here, and does the node not come and go? Others are the last choice."""
+        return not self.held_mask and not self.node.flapping_until_ms
+
     def differs_in_facts(self, other: "NodeView") -> bool:
         """Tell whether anything but the bookings is different."""
         return replace(self.node, booked=()) != replace(other.node, booked=())

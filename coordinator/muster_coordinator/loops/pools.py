@@ -19,6 +19,8 @@ from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.sweep import Agenda, FencedError, Leadership
 from muster_coordinator.store.engine import Database
 
+_RECONCILE_MS: Final = 600_000  # it costs a look at all that ever was
+
 _log = structlog.get_logger(__name__)
 
 _MADE_MAX: Final = 16  # occurrences of a series in one round: starts and ends are looked at in between
@@ -35,6 +37,7 @@ class PoolPass:
         self._name = holder
         self._holder = holder
         self._lives = 1
+        self._reconciled_ms: dict[str, int] = {}  # pool -> when what is left of nobody was last looked for
         self._tried: dict[str, _Tried] = {}  # pool -> when all its pending work was last tried
 
     def begin_anew(self) -> None:
@@ -47,7 +50,7 @@ class PoolPass:
 
     async def run_once(self) -> None:
         """One pass. What it does not finish, the next one finds again by stored state and clock."""
-        for agenda in await self._database.read(sweep.agendas, self._clock.moment(), self._holder):
+        for agenda in await self._database.read(sweep.agendas, self._clock.moment(), self._holder, self._index):
             if await self._run(agenda):
                 self._notifier.beat()
 
@@ -59,11 +62,17 @@ class PoolPass:
             leadership = await self._database.write(sweep.lead, self._clock.moment(), pool_id, self._holder)
         if leadership is None:
             return False
-        silent: tuple[str, ...] = ()
+        touched: tuple[str, ...] = ()
+        if agenda.is_storm_due:
+            touched += await self._database.write(sweep.judge, self._clock.moment(), leadership, self._index)
         if agenda.is_silence_due:
-            silent = await self._database.write(sweep.listen, self._clock.moment(), leadership)
-        moved = agenda.is_silence_due
-        for reservation_id in dict.fromkeys([*agenda.due, *silent]):
+            touched += await self._database.write(sweep.listen, self._clock.moment(), leadership, self._index)
+        if agenda.is_tending_due:
+            await self._database.write(sweep.tend, self._clock.moment(), leadership)
+        moved = agenda.is_storm_due or agenda.is_silence_due or agenda.is_tending_due
+        if self._is_reconcile_due(pool_id):
+            moved |= await self._database.write(sweep.reconcile, self._clock.moment(), leadership)
+        for reservation_id in dict.fromkeys([*agenda.due, *touched]):
             moved |= await self._advance(leadership, reservation_id)
         for maintenance_id in agenda.maintenance:
             moved = True
@@ -72,6 +81,13 @@ class PoolPass:
         for series_id in agenda.series:
             moved |= await self._make_ahead(series_id)
         return await self._try_pending(agenda) or moved
+
+    def _is_reconcile_due(self, pool_id: str) -> bool:
+        now_ms = self._clock.moment().ms
+        is_due = now_ms - self._reconciled_ms.get(pool_id, now_ms - _RECONCILE_MS) >= _RECONCILE_MS
+        if is_due:
+            self._reconciled_ms[pool_id] = now_ms
+        return is_due
 
     async def _advance(self, leadership: Leadership, reservation_id: str) -> bool:
         try:

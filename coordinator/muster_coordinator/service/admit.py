@@ -385,6 +385,7 @@ def _columns(wanted: Wanted, at: Moment) -> dict[str, object]:
         "generation": 0,
         "seed": 0,
         "repairing": False,
+        "on_member_loss": reservation.on_member_loss,
         "created_ms": at.ms,
         "series_id": None if occurrence is None else occurrence.series_id,
         "occurrence_ms": None if occurrence is None else occurrence.occurrence_ms,

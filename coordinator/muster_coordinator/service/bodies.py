@@ -75,6 +75,12 @@ class Asked(Request):
     devices: Annotated[list[DeviceRequest], Field(min_length=1, max_length=4)]
     gang: GangRequest = GangRequest()
     node_selector: Labels = {}
+    on_member_loss: Annotated[
+        Literal["notify", "replace", "release"],
+        Field(
+            description="When a node of the running gang is surely dead: tell only, put another in its place, or end it"
+        ),
+    ] = "notify"
     idempotency_key: Annotated[str | None, StringConstraints(pattern=r"^[\x21-\x7e]{1,128}$")] = None
     labels: Labels = {}
     name: Text | None = None
@@ -122,6 +128,7 @@ class MemberView(Message):
     bind_state: str | None = None  # reserved, binding, bound, unbinding, released, blocked, failed, lostByReboot
     bind_reason: str | None = None
     granted_until: Count | None = None  # where its node has not yet been told of a later end: it lets go then
+    overdue: bool = False  # its node has not confirmed the release in time: see `muster nodes get`
 
 
 class ReservationView(Message):
@@ -144,6 +151,7 @@ class ReservationView(Message):
     topology: dict[str, str] = {}  # labels on which the whole gang was placed, and their values
     topology_value: str | None = None  # the first of them
     node_selector: Labels = {}
+    on_member_loss: Literal["notify", "replace", "release"] = "notify"
     labels: Labels = {}
     generation: Count
     seed: Count = 0  # that decided among equals
@@ -193,6 +201,14 @@ class MaintenanceMark(Message):
     end: Count
 
 
+class OverdueRelease(Message):
+    """A release that a node has not confirmed in time."""
+
+    allocation_id: str
+    reservation_id: str
+    since: Count  # when the node was told to let go
+
+
 class NodeView(Message):
     """A node, what it reported, and what people decided about it."""
 
@@ -204,6 +220,9 @@ class NodeView(Message):
     fabric_reason: str | None = None
     reachable: bool
     intent: Literal["schedulable", "cordoned", "draining"]
+    drained: Count | None = None  # when it was found empty, while it is draining
+    flapping: bool = False  # it turned bad too often within a day: the last choice for new work
+    overdue: list[OverdueRelease] = []  # what it keeps although it should have let go
     leased: bool
     last_report: Count | None = None
     agent_version: str | None = None

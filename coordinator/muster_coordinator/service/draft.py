@@ -41,6 +41,7 @@ class Draft:
             latest_start_ms=self.latest_start_ms,
             generation=0,
             created_ms=now_ms,
+            on_member_loss=request.on_member_loss,
         )
 
 

@@ -20,7 +20,7 @@ from muster_shared.time import Window
 class _Known:
     snapshot: Snapshot
     ends: list[tuple[int, str]]  # a heap: when the first booking of a node ends, as far as is known
-    overruns: dict[str, int]  # nodes whose atoms somebody has not let go of yet, and when that becomes too long
+    turns: dict[str, int]  # nodes of which the clock alone makes something else, and when it does
     silent: dict[str, int]  # nodes, and since when
 
 
@@ -59,7 +59,7 @@ class PoolIndex:
             known = None
             changed: list[Node] = read.nodes(connection, pool_row, at.ms)
         else:
-            late = {node_id for node_id, until_ms in known.overruns.items() if until_ms <= at.ms}
+            late = {node_id for node_id, until_ms in known.turns.items() if until_ms <= at.ms}
             version = known.snapshot.version
             moved = late.union(read.changed_nodes(connection, pool_row, version) if version < pool_row.version else ())
             changed = read.nodes(connection, pool_row, at.ms, moved) if moved else []
@@ -107,7 +107,7 @@ def _caught_up(
         snapshot = Snapshot.of(pool_row.id, pool_row.version, changed)
         ends = [(_first_end_ms(node), node.id) for node in changed if node.booked]
         heapify(ends)
-        return _Known(snapshot, ends, _overruns(changed), silent)
+        return _Known(snapshot, ends, _turns(changed), silent)
     is_quiet = not changed and not gone and silent == known.silent and not (known.ends and known.ends[0][0] <= now_ms)
     if is_quiet and known.snapshot.version == pool_row.version:
         return known
@@ -131,12 +131,12 @@ def _caught_up(
         if left.booked:
             heappush(ends, (_first_end_ms(left), node_id))
     nodes = {node_id: node for node_id, node in nodes.items() if node_id not in gone}
-    overruns = {
-        **{id_: ms for id_, ms in known.overruns.items() if id_ not in nodes and id_ not in gone},
-        **_overruns(nodes.values()),
+    turns = {
+        **{id_: ms for id_, ms in known.turns.items() if id_ not in nodes and id_ not in gone},
+        **_turns(nodes.values()),
     }
     snapshot = known.snapshot.without_nodes(gone) if gone else known.snapshot
-    return _Known(snapshot.with_nodes(pool_row.version, nodes.values(), now_ms), ends, overruns, silent)
+    return _Known(snapshot.with_nodes(pool_row.version, nodes.values(), now_ms), ends, turns, silent)
 
 
 def _node(snapshot: Snapshot, node_id: str) -> Node | None:
@@ -148,7 +148,15 @@ def _first_end_ms(node: Node) -> int:
     return min(one.end_ms for one in node.booked)
 
 
-def _overruns(nodes: Iterable[Node]) -> dict[str, int]:
-    """Return the nodes with an overrun that is not yet too long, and when it will be."""
-    untils = {node.id: [one.end_ms for one in node.booked if one.reservation_id == NOBODY] for node in nodes}
-    return {id_: min(ends) for id_, ends in untils.items() if ends and min(ends) < FOREVER_MS}
+def _turns(nodes: Iterable[Node]) -> dict[str, int]:
+    """Return the nodes that must be read again for no other reason than the time, and when.
+
+    An overrun becomes too long; a node that comes and goes has been quiet enough.
+    """
+    turns: dict[str, int] = {}
+    for node in nodes:
+        untils = [one.end_ms for one in node.booked if one.reservation_id == NOBODY and one.end_ms < FOREVER_MS]
+        untils += [node.flapping_until_ms] if node.flapping_until_ms else []
+        if untils:
+            turns[node.id] = min(untils)
+    return turns

@@ -16,6 +16,7 @@ from muster_coordinator.service.bodies import (
     MaintenanceMark,
     MemberView,
     NodeView,
+    OverdueRelease,
     PoolView,
     PreviewView,
     ReservationRequest,
@@ -24,6 +25,7 @@ from muster_coordinator.service.bodies import (
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.maintenance_marks import marks
 from muster_coordinator.service.preview import previewed
+from muster_coordinator.service.risks import risk_texts
 from muster_coordinator.service.rollup import rolled_up, usable_now
 from muster_coordinator.service.slots import written_slots
 from muster_coordinator.service.waiting import conditions
@@ -171,7 +173,7 @@ def _reservation(row: RowMapping, members: list[MemberView], told: Mapping[tuple
         state=State(row["state"]).value,
         reason=row["end_reason"],
         condition=condition_told(row, told),
-        at_risk=loads(row["risks"]),
+        at_risk=risk_texts(row),
         start=row["start_ms"],
         end=row["start_ms"] + row["duration_ms"],
         duration=row["duration_ms"],
@@ -181,6 +183,7 @@ def _reservation(row: RowMapping, members: list[MemberView], told: Mapping[tuple
         topology=agreed,
         topology_value=next(iter(agreed.values()), None),
         node_selector=asked.node_selector,
+        on_member_loss=row["on_member_loss"],
         labels=asked.labels,
         generation=row["generation"],
         version=row["version"],
@@ -239,6 +242,7 @@ def _members(connection: Connection, reservation_ids: Collection[str]) -> defaul
                 bind_state=row["bind_state"],
                 bind_reason=row["bind_reason"],
                 granted_until=_older_grant(row),
+                overdue=row["overdue"],
             )
         )
     return members
@@ -263,15 +267,35 @@ def _nodes(connection: Connection, at: Moment, rows: Collection[RowMapping]) -> 
     holds: defaultdict[str, list[RowMapping]] = defaultdict(list)
     for hold in connection.execute(select(HOLD).where(HOLD.c.node_id.in_(node_ids))).mappings():
         holds[hold["node_id"]].append(hold)
+    overdue: defaultdict[str, list[OverdueRelease]] = defaultdict(list)
+    for late in connection.execute(_LATE_RELEASES, {"node_ids": list(node_ids)}):
+        overdue[late.node_id].append(
+            OverdueRelease(allocation_id=late.id, reservation_id=late.reservation_id, since=late.dropped_ms)
+        )
     upkeep = marks(connection, node_ids)
     planned: dict[str, Planned] = {}
     for pool_id in sorted({row["pool_id"] for row in rows}):
         planned.update(read.snapshot(connection, known_pool(connection, pool_id), at.ms, node_ids).views)
-    return [_node(row, planned[row["id"]], holds[row["id"]], upkeep.get(row["id"]), at) for row in rows]
+    return [
+        _node(row, planned[row["id"]], holds[row["id"]], overdue[row["id"]], upkeep.get(row["id"]), at) for row in rows
+    ]
+
+
+_LATE_RELEASES: Final = (
+    select(ALLOCATION.c.id, ALLOCATION.c.reservation_id, ALLOCATION.c.node_id, ALLOCATION.c.dropped_ms)
+    .where(ALLOCATION.c.node_id.in_(bindparam("node_ids", type_=String, expanding=True)))
+    .where(ALLOCATION.c.bind_state == BindState.UNBINDING, ALLOCATION.c.overdue)
+    .order_by(ALLOCATION.c.id)
+)
 
 
 def _node(
-    row: RowMapping, view: Planned, holds: list[RowMapping], upkeep: MaintenanceMark | None, at: Moment
+    row: RowMapping,
+    view: Planned,
+    holds: list[RowMapping],
+    overdue: list[OverdueRelease],
+    upkeep: MaintenanceMark | None,
+    at: Moment,
 ) -> NodeView:
     inventory = Inventory.model_validate_json(row["inventory"]) if row["inventory"] else None
     return NodeView(
@@ -283,6 +307,9 @@ def _node(
         fabric_reason=inventory.fabric_reason if inventory else None,
         reachable=view.node.reachable,
         intent=view.node.intent,
+        drained=row["drained_ms"],
+        flapping=bool(view.node.flapping_until_ms),
+        overdue=overdue,
         leased=view.node.leased,
         last_report=row["last_report_ms"],
         agent_version=row["agent_version"],

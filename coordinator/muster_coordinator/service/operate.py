@@ -58,7 +58,7 @@ def set_intent(connection: Connection, at: Moment, name: str, intent: Intent, re
     if row["intent"] == intent:
         return ()
     fact = Fact(f"node.{intent}", {"reason": reason})
-    commit.record_node(connection, at, row["id"], row["pool_id"], fact, intent=intent)
+    commit.record_node(connection, at, row["id"], row["pool_id"], fact, intent=intent, drained_ms=None)
     commit.pool_changed(connection, row["pool_id"], [row["id"]])
     return read.soonest_first(connection, look_again(connection, at, [row["id"]]))
 

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, String, bindparam,
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
 from muster_coordinator.service.atoms import keep_atoms, slots_of
+from muster_coordinator.service.signs import HoldKey, sign_columns
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.read import HELD_BY_NODE
@@ -91,6 +92,7 @@ def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> He
     rebooted = row["boot_id"] not in {None, sent.boot_id}
     if rebooted:
         columns["past_boots"] = dumps([*loads(row["past_boots"]), row["boot_id"]][-_PAST_BOOTS:]).decode()
+    inventory: Inventory | None = None
     if sent.inventory is not None and sent.inventory_hash != row["inventory_hash"]:
         inventory = _measured(sent.inventory)
         keep_atoms(connection, node_id, inventory, slots_of(row["slots"]))
@@ -98,7 +100,10 @@ def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> He
         changes.facts = True
         _tell_inventory(connection, at, row, inventory)
     want_inventory = sent.inventory is None and sent.inventory_hash != row["inventory_hash"]
-    changes.facts |= _keep_holds(connection, at, row, sent.holds)
+    holds_before, holds = _keep_holds(connection, at, row, sent.holds)
+    if inventory is not None or row["silent"] or holds_before != holds or rebooted:
+        columns |= sign_columns(row, inventory, holds_before, holds, at.ms, rebooted=rebooted)
+    changes.facts |= holds_before != holds
     _keep_statuses(connection, at, row, sent, changes, rebooted=rebooted)
     if row["silent"]:
         columns["silent"] = False
@@ -169,7 +174,10 @@ def _tell_inventory(connection: Connection, at: Moment, row: RowMapping, invento
     commit.record_node(connection, at, row["id"], row["pool_id"], Fact("node.inventory_changed", data))
 
 
-def _keep_holds(connection: Connection, at: Moment, row: RowMapping, holds: list[Hold]) -> bool:
+def _keep_holds(
+    connection: Connection, at: Moment, row: RowMapping, holds: list[Hold]
+) -> tuple[set[HoldKey], set[HoldKey]]:
+    """Store a node's holds; return those before the report, and those after."""
     known = connection.execute(_HOLDS_OF, {"node_id": row["id"]}).mappings().all()
     before = {(hold["device"], hold["cause"], hold["code"]) for hold in known}
     since = {(hold["device"], hold["cause"], hold["code"]): hold["since_ms"] for hold in known}
@@ -198,10 +206,10 @@ def _keep_holds(connection: Connection, at: Moment, row: RowMapping, holds: list
         data = {"device": hold.device, "cause": hold.cause, "code": hold.code, "clearsBy": hold.clears_by}
         fact = Fact("node.hold_added", data)
         commit.record_node(connection, at, row["id"], row["pool_id"], fact, fault_ms=at.ms)
-    return before != set(after)
+    return before, set(after)
 
 
-def _hold_key(node_id: str, key: tuple[str, str, int]) -> tuple[ColumnElement[bool], ...]:
+def _hold_key(node_id: str, key: HoldKey) -> tuple[ColumnElement[bool], ...]:
     device, cause, code = key
     return (HOLD.c.node_id == node_id, HOLD.c.device == device, HOLD.c.cause == cause, HOLD.c.code == code)
 

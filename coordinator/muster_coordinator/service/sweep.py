@@ -10,11 +10,13 @@ from sqlalchemy import Connection, RowMapping, insert, or_, select, update
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
-from muster_coordinator.service import maintenance
+from muster_coordinator.core.repair.brake import POOL, is_bad
+from muster_coordinator.service import drain, maintenance, orphans, overdue, storm
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.ahead import due_series
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.report import look_again
+from muster_coordinator.service.signs import flips_after
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.read import PoolRow
@@ -48,25 +50,30 @@ class Agenda:
     leadership: Leadership | None  # None where the lease must be taken or renewed first
     is_silence_due: bool  # a node fell silent, or a guard has ended what a silent one held
     maintenance: tuple[str, ...]  # windows that need something
+    is_storm_due: bool  # much fell, or came back, since it was last told
+    is_tending_due: bool  # a node was emptied, or a release is late
     due: tuple[str, ...]  # reservations that ask for a step
     series: tuple[str, ...]  # that have an occurrence to make, or are over
 
 
-def agendas(connection: Connection, at: Moment, holder: str) -> list[Agenda]:
+def agendas(connection: Connection, at: Moment, holder: str, index: PoolIndex) -> list[Agenda]:
     """Return what every pool needs now. Others may change it before it is done: each step looks again."""
-    return [_agenda(connection, at, pool_row, holder) for pool_row in read.pools(connection)]
+    return [_agenda(connection, at, pool_row, holder, index) for pool_row in read.pools(connection)]
 
 
-def _agenda(connection: Connection, at: Moment, pool_row: PoolRow, holder: str) -> Agenda:
+def _agenda(connection: Connection, at: Moment, pool_row: PoolRow, holder: str, index: PoolIndex) -> Agenda:
+    found = storm.seen(index.snapshot(connection, pool_row, at), at.ms)
     lease = connection.execute(select(LEASE).where(LEASE.c.pool_id == pool_row.id)).mappings().first()
     is_led = lease is not None and lease["holder"] == holder and lease["until_ms"] - at.ms >= LEASE_MS - _RENEW_MS
     return Agenda(
         pool_row,
         Leadership(pool_row.id, holder, pool_row.epoch) if is_led else None,
-        bool(_fresh(connection, at, pool_row) or _ended_by_guard(connection, at, pool_row)),
+        bool((not found.is_dark and _fresh(connection, at, pool_row)) or _ended_by_guard(connection, at, pool_row)),
         # Before the reservations: whom a window that is seen here has made due is seen, too.
         tuple(maintenance.due(connection, at, pool_row.id)),
-        tuple(due(connection, at, pool_row.id)),
+        storm.is_news(pool_row, found),
+        bool(drain.emptied(connection, pool_row) or overdue.late_releases(connection, at, pool_row)),
+        tuple(due(connection, at, pool_row.id, checks=not found.is_dark)),
         tuple(due_series(connection, at, pool_row)),
     )
 
@@ -107,8 +114,43 @@ def hold_epoch(connection: Connection, leadership: Leadership) -> None:
         raise FencedError(f"epoch {leadership.epoch} of {leadership.pool_id} is over")
 
 
-def listen(connection: Connection, at: Moment, leadership: Leadership) -> tuple[str, ...]:
+def judge(connection: Connection, at: Moment, leadership: Leadership, index: PoolIndex) -> tuple[str, ...]:
+    """Announce what the storm brake does from now on.
+
+    Returns:
+        Reservations that it kept where they are, and that somebody must look at now.
+    """
+    pool_row = _pool(connection, leadership)
+    hold_epoch(connection, leadership)
+    pool = index.snapshot(connection, pool_row, at)
+    found = storm.seen(pool, at.ms)
+    eased = storm.announce(connection, at, pool_row, found)
+    if not eased or found.is_dark:
+        return ()
+    nodes = [view.node for view in pool.ordered if POOL in eased or view.node.home_domain in eased]
+    touched = look_again(connection, at, [node.id for node in nodes if is_bad(node)])
+    return read.soonest_first(connection, touched)
+
+
+def tend(connection: Connection, at: Moment, leadership: Leadership) -> None:
+    """Tell what only an operator ends, or waits for."""
+    pool_row = _pool(connection, leadership)
+    hold_epoch(connection, leadership)
+    drain.tell_emptied(connection, at, pool_row)
+    overdue.tell_late_releases(connection, at, pool_row)
+
+
+def reconcile(connection: Connection, at: Moment, leadership: Leadership) -> bool:
+    """Free what is left of nobody; return whether there was anything."""
+    pool_row = _pool(connection, leadership)
+    hold_epoch(connection, leadership)
+    return orphans.free_orphans(connection, at, pool_row)
+
+
+def listen(connection: Connection, at: Moment, leadership: Leadership, index: PoolIndex) -> tuple[str, ...]:
     """Announce nodes that fell silent, and free what armed guards have ended on them.
+
+    In a dark pool none is announced: the silence may be the coordinator's own.
 
     Returns:
         Reservations that somebody must look at now.
@@ -116,10 +158,12 @@ def listen(connection: Connection, at: Moment, leadership: Leadership) -> tuple[
     pool_row = _pool(connection, leadership)
     hold_epoch(connection, leadership)
     touched: set[str] = set()
-    fresh = _fresh(connection, at, pool_row)
+    found = storm.seen(index.snapshot(connection, pool_row, at), at.ms)
+    fresh = [] if found.is_dark else _fresh(connection, at, pool_row)
     for row in fresh:
         fact = Fact("node.unreachable", {"lastReport": row["last_report_ms"]})
-        commit.record_node(connection, at, row["id"], pool_row.id, fact, silent=True)
+        flips = flips_after(row, at.ms)
+        commit.record_node(connection, at, row["id"], pool_row.id, fact, silent=True, flips=flips)
     if fresh:
         commit.pool_changed(connection, pool_row.id, [row["id"] for row in fresh])
         touched |= look_again(connection, at, [row["id"] for row in fresh])
@@ -176,8 +220,12 @@ def settle_led(connection: Connection, at: Moment, leadership: Leadership, maint
     return maintenance.settle(connection, at, maintenance_id)
 
 
-def due(connection: Connection, at: Moment, pool_id: str) -> list[str]:
-    """Return the reservations whose state and the clock ask for a step: soonest start, largest gang, oldest first."""
+def due(connection: Connection, at: Moment, pool_id: str, *, checks: bool = True) -> list[str]:
+    """Return the reservations whose state and the clock ask for a step: soonest start, largest gang, oldest first.
+
+    Without `checks`, bookings that have not begun are left alone before their start.
+    """
+    checked = (State.PENDING, State.PLACED, State.ACTIVE) if checks else (State.PENDING, State.ACTIVE)
     window_over = RESERVATION.c.start_ms + RESERVATION.c.duration_ms <= at.ms
     wanted = (
         select(RESERVATION.c.id)
@@ -185,8 +233,7 @@ def due(connection: Connection, at: Moment, pool_id: str) -> list[str]:
             RESERVATION.c.pool_id == pool_id,
             or_(
                 (RESERVATION.c.state == State.PLACED) & (RESERVATION.c.start_ms <= at.ms),
-                RESERVATION.c.state.in_((State.PENDING, State.PLACED, State.ACTIVE))
-                & (RESERVATION.c.check_due_ms <= at.ms),
+                RESERVATION.c.state.in_(checked) & (RESERVATION.c.check_due_ms <= at.ms),
                 RESERVATION.c.state.in_((State.BINDING, State.ENDING)),
                 (RESERVATION.c.state == State.ACTIVE) & window_over,
             ),

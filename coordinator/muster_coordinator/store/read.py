@@ -21,6 +21,7 @@ from muster_coordinator.core.model import (
     Reservation,
     State,
 )
+from muster_coordinator.core.repair.flaps import flapping_until_ms
 from muster_coordinator.core.snapshot import FOREVER_MS, Snapshot
 from muster_coordinator.store import maintenance
 from muster_coordinator.store.documents import as_agreed, as_grouping, as_shape
@@ -43,7 +44,9 @@ class PoolRow:
     freed_version: int
     policy: Policy
     epoch: int
-    epoch_since_ms: int
+    epoch_since_ms: int  # or since when nodes are heard again, after all of them were silent at once
+    storm: str = "{}"  # of `tables.Pool`, as are the moves
+    moves: str = "[]"
 
 
 # Built once: every transaction begins with one of them, and building costs more than running.
@@ -79,7 +82,15 @@ def policy_document(policy: Policy) -> dict[str, int]:
 def _pool(row: RowMapping) -> PoolRow:
     policy = _policy(row["policy"])
     return PoolRow(
-        row["id"], row["name"], row["version"], row["freed_version"], policy, row["epoch"] or 0, row["since_ms"] or 0
+        row["id"],
+        row["name"],
+        row["version"],
+        row["freed_version"],
+        policy,
+        row["epoch"] or 0,
+        max(row["since_ms"] or 0, row["heard_again_ms"]),
+        row["storm"],
+        row["moves"],
     )
 
 
@@ -194,6 +205,9 @@ def as_reservation(row: RowMapping, members: Iterable[Member] = ()) -> Reservati
         end_reason=EndReason(row["end_reason"]) if row["end_reason"] else None,
         created_ms=row["created_ms"],
         repairing=row["repairing"],
+        on_member_loss=row["on_member_loss"],
+        activated_ms=row["activated_ms"],
+        protected_until_ms=row["protected_until_ms"],
     )
 
 
@@ -328,6 +342,7 @@ def _node(
         for atom in listed
     )
     booked = _of_one_kind(atom_rows, maintenance.with_declared(booked, upkeep, atom_rows, now_ms))
+    flips: list[int] = loads(row["flips"])
     return Node(
         id=row["id"],
         name=row["name"],
@@ -338,6 +353,10 @@ def _node(
         leased=row["leased"],
         held=_held(listed, hold_rows),
         fault_ms=row["fault_ms"],
+        turned_ms=max(flips, default=0),
+        sound_since_ms=row["sound_since_ms"],
+        flapping_until_ms=flapping_until_ms(flips, now_ms),
+        home_domain=row["home_domain"] or "",
         booked=tuple(sorted(booked, key=lambda one: (one.start_ms, one.end_ms, one.mask, one.reservation_id))),
         maintenance=upkeep,
     )

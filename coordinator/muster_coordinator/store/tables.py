@@ -27,6 +27,7 @@ class Pool(SQLModel, table=True):
     freed_version: int = Field(default=0, sa_type=BigInteger)  # at which something changed that pending work waits for
     storm: str = "{}"  # what the storm brake has announced: its mode by topology domain, "" for the whole pool
     moves: str = "[]"  # instants of the repairs of the last minutes, for the brake's rate
+    heard_again_ms: int = Field(default=0, sa_type=BigInteger)  # when the last silence of every node at once ended
     created_ms: int = Field(sa_type=BigInteger)
 
 
@@ -81,9 +82,9 @@ class Node(SQLModel, table=True):
     )  # of the pool, when a plan could last see a change of it
     fault_ms: int = Field(default=0, sa_type=BigInteger)  # when its agent last raised a hold
     flips: str = "[]"  # instants of the last day at which it turned bad or silent, rising
-    sound_since_ms: int = Field(
-        default=0, sa_type=BigInteger
-    )  # since when it has shown no bad sign; kept while it shows
+    sound_since_ms: int = Field(default=0, sa_type=BigInteger)  # when a bad sign of it last went
+    home_domain: str | None = None  # the fabric.domain that it last showed: where it belongs while it shows none
+    drained_ms: int | None = Field(default=None, sa_type=BigInteger)  # when it was found empty, since it is draining
     slots: str = "{}"  # shares that a GPU is cut into, by its UUID, or by "" for all of the node
     last_report_ms: int | None = Field(default=None, sa_type=BigInteger)
     removed_ms: int | None = Field(default=None, sa_type=BigInteger)  # its history stays; name and machine id are free
@@ -130,6 +131,7 @@ class Reservation(SQLModel, table=True):
         UniqueConstraint("series_id", "occurrence_ms"),
         Index("ix_reservation_state_start_ms", "state", "start_ms"),
         Index("ix_reservation_pool_id_wait_key_created_ms", "pool_id", "wait_key", "created_ms"),
+        Index("ix_reservation_pool_id_check_due_ms", "pool_id", "check_due_ms"),
         CheckConstraint("size >= 1", name="size"),
         CheckConstraint("duration_ms >= 1", name="duration"),
     )
@@ -141,7 +143,7 @@ class Reservation(SQLModel, table=True):
     end_reason: str | None = None
     condition: str | None = None  # service.bodies.Condition while pending, where it is of this reservation alone
     wait_key: str | None = None  # while pending: with which others it waits for the same thing
-    risks: str = "[]"  # at-risk reasons; empty when sound
+    risks: str = "[]"  # what is wrong with its members, and since when; empty when sound
     request: str  # what was asked, as the API shows it
     shape: str  # core.model.Shape
     size: int

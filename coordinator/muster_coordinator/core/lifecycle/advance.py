@@ -21,7 +21,8 @@ def next_step(
         reservation: With its live members. Late, early and repeated reports have changed nothing in it.
         now_ms: The coordinator's clock, milliseconds UTC.
         policy: Of its pool.
-        check_due_ms: When it is looked at next without news of it; None where it need not be.
+        check_due_ms: When it is looked at next without news of it, or, while it is binding, when members that failed
+            are tried to be replaced again; None where it need not be.
         epoch_since_ms: When the coordinator that runs this pool began: before, nobody was there to hear a confirmation.
 
     Source: design, sections 2, 3 and 7. Checked by walking every reachable state in `tests/core/test_lifecycle.py`.
@@ -32,7 +33,7 @@ def next_step(
         case State.PLACED:
             return _while_placed(reservation, now_ms, check_due_ms)
         case State.BINDING:
-            return _while_binding(reservation, now_ms, policy, epoch_since_ms)
+            return _while_binding(reservation, now_ms, policy, check_due_ms, epoch_since_ms)
         case State.ACTIVE:
             if now_ms >= reservation.window.end_ms:
                 return End(EndReason.COMPLETED)
@@ -69,16 +70,18 @@ def _while_placed(reservation: Reservation, now_ms: int, check_due_ms: int | Non
     return None
 
 
-def _while_binding(reservation: Reservation, now_ms: int, policy: Policy, epoch_since_ms: int) -> Step | None:
+def _while_binding(
+    reservation: Reservation, now_ms: int, policy: Policy, check_due_ms: int | None, epoch_since_ms: int
+) -> Step | None:
     if now_ms >= reservation.window.end_ms:
-        return End(EndReason.EXPIRED)
+        return End(EndReason.EXPIRED if reservation.activated_ms is None else EndReason.COMPLETED)
     members = reservation.members
     if len(members) == reservation.size and all(member.bind is BindState.BOUND for member in members):
         return Activate()
     failed = tuple(
         member.allocation_id for member in members if _has_failed(member, reservation, now_ms, policy, epoch_since_ms)
     )
-    if failed:
+    if failed and (check_due_ms is None or now_ms >= check_due_ms):
         return Replace(failed)
     ready = tuple(member.allocation_id for member in members if member.ordered_ms is None and not member.blocked)
     return Order(ready) if ready else None

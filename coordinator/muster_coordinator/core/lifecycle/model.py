@@ -37,6 +37,7 @@ MOVES: Final[dict[tuple[State, Move], State]] = {
     (State.BINDING, Move.ACTIVATE): State.ACTIVE,
     (State.BINDING, Move.END): State.ENDING,
     (State.ACTIVE, Move.SHRINK): State.ACTIVE,
+    (State.ACTIVE, Move.REPLACE): State.BINDING,  # not every member is bound any more
     (State.ACTIVE, Move.END): State.ENDING,
     (State.ENDING, Move.FREE): State.ENDED,
 }

@@ -15,7 +15,7 @@ class Fit:
     mask: int  # the atoms that it would give
     left: int  # suitable atoms that it could still give afterwards
     points: int = 0  # higher is better; an int, so that sums and ties are exact
-    sound: bool = True  # nothing on it is on hold
+    sound: bool = True  # nothing on it is on hold, and it does not come and go
     shreds: int = 0  # gaps that it would leave in the calendar, too short to be of use
 
 

@@ -130,7 +130,7 @@ def _share(
         offer = Offer(mask, (fitting.bookable[number] & ~mask).bit_count(), gaps)
         shreds = sum(1 for gap_ms in gaps if gap_ms is not None and 0 < gap_ms < policy.usable_gap_ms)
         points = score(view, request, offer, scorers)
-        fits.append(Fit(view.node.id, mask, offer.left, points, not view.held_mask, shreds))
+        fits.append(Fit(view.node.id, mask, offer.left, points, view.is_sound, shreds))
     return Share(group, tuple(fits), size, fitting.breaks_whole(group, size))
 
 

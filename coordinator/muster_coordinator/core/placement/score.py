@@ -36,8 +36,8 @@ def packs_tightly(view: NodeView, _request: Request, offer: Offer) -> int:
 
 
 def has_nothing_held(view: NodeView, _request: Request, _offer: Offer) -> int:
-    """Prefer nodes without any hold: trouble seldom comes alone."""
-    return 0 if view.held_mask else SCORE_MAX
+    """Prefer nodes without any hold that do not come and go: trouble seldom comes alone."""
+    return SCORE_MAX if view.is_sound else 0
 
 
 def had_no_recent_fault(view: NodeView, request: Request, _offer: Offer) -> int:

@@ -1,6 +1,6 @@
 """Is a booking still sound? One answer for each member that is not."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -33,10 +33,20 @@ class Risk:
     soft: bool = False  # unknown rather than bad: moved only close to the start ...
     hardens_ms: int | None = None  # ... or once it has lasted until then
     is_for_maintenance: bool = False  # maintenance waits for it: moved at once where that can be, else it may stay
+    since_ms: int | None = None  # None while nobody has taken it down
 
     def is_hard(self, now_ms: int) -> bool:
         """Is it bad, or unknown for so long that it is treated alike?"""
         return not self.soft or (self.hardens_ms is not None and now_ms >= self.hardens_ms)
+
+    @property
+    def is_ordered(self) -> bool:
+        """Is it what people decided, and no sign of a fault?"""
+        return self.code in _ORDERED
+
+    def counts_from_ms(self, policy: Policy) -> int:
+        """Return from when on it may move anything: what is only unknown must have lasted for `unhealthyAfter`."""
+        return (self.since_ms or 0) + policy.unhealthy_after_ms if self.soft else 0
 
     @property
     def sentence(self) -> str:
@@ -57,6 +67,11 @@ _WORDS: Final[dict[RiskCode, str]] = {
     "maintenance": "the node will be in maintenance",
 }
 
+
+_ORDERED: Final[frozenset[RiskCode]] = frozenset({"cordoned", "draining", "leased", "maintenance"})
+
+_AT_ONCE: Final[frozenset[RiskCode]] = frozenset({"draining"})
+"""Moved whatever the horizon: somebody waits for the node to be empty."""
 
 _NO_HARM_TO_TENANTS: Final[frozenset[RiskCode]] = frozenset(
     {"cordoned", "draining", "leased", "unreachable", "maintenance"}
@@ -114,7 +129,8 @@ def _node_risk(view: NodeView, policy: Policy) -> Risk | None:
         return Risk(view.node.id, "leased")
     if view.node.silent_since_ms is not None:
         hardens_ms = view.node.silent_since_ms + policy.silence_repair_after_ms
-        return Risk(view.node.id, "unreachable", soft=True, hardens_ms=hardens_ms)
+        since_ms = view.node.silent_since_ms
+        return Risk(view.node.id, "unreachable", soft=True, hardens_ms=hardens_ms, since_ms=since_ms)
     return None
 
 
@@ -132,8 +148,9 @@ def _topology_risk(member: Member, view: NodeView) -> Risk | None:
 def due_repair(reservation: Reservation, found: Iterable[Risk], now_ms: int, policy: Policy) -> frozenset[str]:
     """Return the nodes whose members must move now.
 
-    What is bad moves once the start is within `repairHorizon`; what is only unknown, once it is within `repairLead`.
-    Maintenance alone makes no booking bad: see `Risk.is_for_maintenance`.
+    What is bad moves once the start is within `repairHorizon`; what is only unknown, once it is within `repairLead`,
+    and never before it has lasted for `unhealthyAfter`. Maintenance alone makes no booking bad: see
+    `Risk.is_for_maintenance`.
 
     Source: design, section 7.
     """
@@ -141,8 +158,26 @@ def due_repair(reservation: Reservation, found: Iterable[Risk], now_ms: int, pol
     return frozenset(
         risk.node_id
         for risk in found
-        if risk.code != "maintenance"
-        and until_start_ms <= (policy.repair_horizon_ms if risk.is_hard(now_ms) else policy.repair_lead_ms)
+        if risk.code in _AT_ONCE
+        or (
+            risk.code != "maintenance"
+            and now_ms >= risk.counts_from_ms(policy)
+            and until_start_ms <= (policy.repair_horizon_ms if risk.is_hard(now_ms) else policy.repair_lead_ms)
+        )
+    )
+
+
+def dated(found: Iterable[Risk], known: Mapping[tuple[str, str], int], now_ms: int) -> tuple[Risk, ...]:
+    """Give each risk the instant since when it has been known.
+
+    Args:
+        found: By a look at the members now.
+        known: By node and code, what an earlier look found, and when.
+        now_ms: For what is new.
+    """
+    return tuple(
+        risk if risk.since_ms is not None else replace(risk, since_ms=known.get((risk.node_id, risk.code), now_ms))
+        for risk in found
     )
 
 
@@ -157,4 +192,5 @@ def next_check_ms(reservation: Reservation, found: Collection[Risk], now_ms: int
     hours += [risk.hardens_ms for risk in found if risk.hardens_ms is not None]
     if any(risk.is_for_maintenance for risk in found):
         hours.append(now_ms + policy.retry_interval_ms)  # nothing else fitted: perhaps something does by then
+    hours += [risk.counts_from_ms(policy) for risk in found if risk.soft]
     return min((hour for hour in hours if hour > now_ms), default=None)

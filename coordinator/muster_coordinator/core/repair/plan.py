@@ -28,27 +28,38 @@ def plan_repair(
     policy: Policy,
     *,
     seed: int,
+    shunned: frozenset[str] | None = None,
+    keeps_place: bool = False,
 ) -> Repaired | Refusal:
     """Plan the repair of one booking.
 
     Args:
         reservation: With the members it has now; its own atoms count as free.
-        bad_nodes: Nodes to avoid: those whose members are unsound or did not bind.
+        bad_nodes: Nodes whose members leave: they are unsound or did not bind.
         snapshot: The pool, other bookings and maintenance included: a repair never takes from them.
         window: What is left to book: the whole window before the start, the rest of it afterwards.
         policy: Of the pool.
         seed: For chance among equals.
+        shunned: Nodes that no member is moved to, the bad ones when absent; a member that is on one may stay.
+        keeps_place: Nobody leaves another node, nor the gang its topology values: it is in use.
 
     Source: design, section 7, "The repair".
     """
+    if shunned is None:
+        shunned = bad_nodes
     occupied = window.occupied(policy.turnaround_ms)
     own_free = snapshot.without(reservation.id, [member.node_id for member in reservation.members])
     kept = tuple(member for member in reservation.members if member.node_id not in bad_nodes)
     if kept and len(kept) < reservation.size:
-        added = _moved(reservation, kept, bad_nodes, own_free, occupied, policy, seed)
-        if added is not None:
+        added = _moved(reservation, kept, shunned, own_free, occupied, policy, seed)
+        if not isinstance(added, Refusal):
             return Repaired(kept, added, reservation.agreed, seed)
-    whole = plan(own_free, reservation.request(occupied), policy, seed=seed, excluded=bad_nodes)
+        if keeps_place:
+            return added
+    own = {member.node_id for member in kept}
+    within = reservation.agreed if keeps_place else ()
+    request = reservation.request(occupied)
+    whole = plan(own_free, request, policy, seed=seed, excluded=shunned - own, within=within)
     if isinstance(whole, Refusal):
         return whole
     return Repaired((), whole.members, whole.agreed, seed)
@@ -57,20 +68,20 @@ def plan_repair(
 def _moved(
     reservation: Reservation,
     kept: tuple[Member, ...],
-    bad_nodes: frozenset[str],
+    shunned: frozenset[str],
     own_free: Snapshot,
     occupied: Window,
     policy: Policy,
     seed: int,
-) -> tuple[Placed, ...] | None:
-    """Return nodes for the members that must move, each beside those it was booked with; None where one finds none."""
+) -> tuple[Placed, ...] | Refusal:
+    """Return nodes for the members that must move, each beside those it was booked with."""
     rest = own_free
     # The kept members' nodes are excluded by name; their atoms are booked again so that leftovers are true.
     for member in kept:
         rest = rest.with_booking(
             member.node_id, Booked(occupied.start_ms, occupied.end_ms, member.mask, reservation.id)
         )
-    taken = bad_nodes | {member.node_id for member in kept}
+    taken = shunned | {member.node_id for member in kept}
     moving = Counter(member.agreed for member in reservation.members if member not in kept)
     added: tuple[Placed, ...] = ()
     for agreed, size in sorted(moving.items()):
@@ -78,7 +89,7 @@ def _moved(
         missing = replace(reservation.request(occupied), size=size, grouping=same_values)
         moved = plan(rest, missing, policy, seed=seed, excluded=taken, within=agreed)
         if isinstance(moved, Refusal):
-            return None
+            return moved
         added += moved.members
         taken |= {member.node_id for member in moved.members}
     return added

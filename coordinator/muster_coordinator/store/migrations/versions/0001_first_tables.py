@@ -93,6 +93,7 @@ def upgrade() -> None:
         sa.Column("freed_version", sa.BigInteger(), nullable=False),
         sa.Column("storm", sa.String(), nullable=False),
         sa.Column("moves", sa.String(), nullable=False),
+        sa.Column("heard_again_ms", sa.BigInteger(), nullable=False),
         sa.Column("created_ms", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_pool")),
         sa.UniqueConstraint("name", name=op.f("uq_pool_name")),
@@ -150,6 +151,8 @@ def upgrade() -> None:
         sa.Column("fault_ms", sa.BigInteger(), nullable=False),
         sa.Column("flips", sa.String(), nullable=False),
         sa.Column("sound_since_ms", sa.BigInteger(), nullable=False),
+        sa.Column("home_domain", sa.String(), nullable=True),
+        sa.Column("drained_ms", sa.BigInteger(), nullable=True),
         sa.Column("slots", sa.String(), nullable=False),
         sa.Column("last_report_ms", sa.BigInteger(), nullable=True),
         sa.Column("removed_ms", sa.BigInteger(), nullable=True),
@@ -310,6 +313,7 @@ def upgrade() -> None:
         sa.UniqueConstraint("series_id", "occurrence_ms", name=op.f("uq_reservation_series_id_occurrence_ms")),
         sa.UniqueConstraint("tenant_id", "idempotency_key", name=op.f("uq_reservation_tenant_id_idempotency_key")),
     )
+    op.create_index("ix_reservation_pool_id_check_due_ms", "reservation", ["pool_id", "check_due_ms"], unique=False)
     op.create_index(
         "ix_reservation_pool_id_wait_key_created_ms", "reservation", ["pool_id", "wait_key", "created_ms"], unique=False
     )
@@ -352,6 +356,7 @@ def downgrade() -> None:
     op.drop_table("allocation")
     op.drop_index("ix_reservation_state_start_ms", table_name="reservation")
     op.drop_index("ix_reservation_pool_id_wait_key_created_ms", table_name="reservation")
+    op.drop_index("ix_reservation_pool_id_check_due_ms", table_name="reservation")
     op.drop_table("reservation")
     op.drop_index("ix_maintenance_node_node_id", table_name="maintenance_node")
     op.drop_table("maintenance_node")
