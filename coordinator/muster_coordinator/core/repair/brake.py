@@ -19,11 +19,11 @@ Mode = Literal["normal", "partial", "domainLost", "poolDark", "cutOff"]
 
 RECENT_MS: Final = 600_000  # what turned bad longer ago is no storm any more
 URGENT_MS: Final = 900_000  # bookings that start within it move even while a domain is falling
-MOVES_KEPT_MS: Final = 120_000
+MOVES_KEPT_MS: Final = 120_000  # in which half the rate is counted
 _MINUTE_MS: Final = 60_000
-_PARTIAL_PERCENT: Final = 25
+_PARTIAL_PERCENT: Final = 25  # as are the next two: of the table
 _PARTIAL_NODES: Final = 3  # of one domain
-_DARK_PERCENT: Final = 55
+_DARK_PERCENT: Final = 55  # more than a pool loses by itself
 _LEAST: Final = 2  # nodes
 
 POOL: Final = ""
