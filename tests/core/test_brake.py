@@ -159,8 +159,8 @@ def test_a_node_takes_over_only_once_it_has_been_sound_for_long() -> None:
 
     assert is_steady(node, NOW_MS, POLICY)
     for column in ("sound_since_ms", "fault_ms"):
-        assert not is_steady(replace(node, **{column: NOW_MS - 99}), NOW_MS, POLICY)  # type: ignore[arg-type]  # by name
-        assert is_steady(replace(node, **{column: NOW_MS - 100}), NOW_MS, POLICY)  # type: ignore[arg-type]  # by name
+        assert not is_steady(replace(node, **{column: NOW_MS - 99}), NOW_MS, POLICY)  # type: ignore[arg-type]  # a column by its name
+        assert is_steady(replace(node, **{column: NOW_MS - 100}), NOW_MS, POLICY)  # type: ignore[arg-type]  # a column by its name
     assert not is_steady(replace(node, flapping_until_ms=NOW_MS + 1), NOW_MS, POLICY)
 
 

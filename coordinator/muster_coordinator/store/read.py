@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from muster_coordinator.core.repair.flaps import flapping_until_ms
 from muster_coordinator.core.snapshot import FOREVER_MS, Snapshot
 from muster_coordinator.store import maintenance
 from muster_coordinator.store.documents import as_agreed, as_grouping, as_shape
+from muster_coordinator.store.node_atoms import held_by_cause, of_one_kind
 from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, HOLD, LEASE, NODE, POOL, RESERVATION
 from muster_shared.codec import loads
 from muster_shared.devices import WORD_BITS
@@ -341,7 +342,7 @@ def _node(
         )
         for atom in listed
     )
-    booked = _of_one_kind(atom_rows, maintenance.with_declared(booked, upkeep, atom_rows, now_ms))
+    booked = of_one_kind(atom_rows, maintenance.with_declared(booked, upkeep, atom_rows, now_ms))
     flips: list[int] = loads(row["flips"])
     return Node(
         id=row["id"],
@@ -351,7 +352,7 @@ def _node(
         intent=row["intent"],
         silent_since_ms=silent_since(row["last_report_ms"], pool_row, now_ms),
         leased=row["leased"],
-        held=_held(listed, hold_rows),
+        held=held_by_cause(listed, hold_rows),
         fault_ms=row["fault_ms"],
         turned_ms=max(flips, default=0),
         sound_since_ms=row["sound_since_ms"],
@@ -360,41 +361,6 @@ def _node(
         booked=tuple(sorted(booked, key=lambda one: (one.start_ms, one.end_ms, one.mask, one.reservation_id))),
         maintenance=upkeep,
     )
-
-
-def _of_one_kind(atom_rows: list[RowMapping], booked: list[Booked]) -> list[Booked]:
-    """Let a booking of one kind of a GPU's atoms stand for all other kinds: it offers one at a time."""
-    kinds: defaultdict[str, defaultdict[str, int]] = defaultdict(lambda: defaultdict(int))
-    for atom in atom_rows:
-        kinds[atom["gpu"]][atom["kind"]] |= 1 << atom["number"]
-    mixed = [list(masks.values()) for masks in kinds.values() if len(masks) > 1]
-    if not mixed:
-        return booked
-    spread: list[Booked] = []
-    for one in booked:
-        mask = one.mask
-        for masks in mixed:
-            for own in masks:
-                if one.mask & own:
-                    mask |= sum(masks) & ~own
-        spread.append(replace(one, mask=mask))
-    return spread
-
-
-def _held(atom_rows: list[RowMapping], hold_rows: list[RowMapping]) -> dict[str, int]:
-    by_device: defaultdict[str, int] = defaultdict(int)
-    everything = lost = 0
-    for atom in atom_rows:
-        bit = 1 << atom["number"]
-        for device in {atom["device"], atom["gpu"]}:
-            by_device[device] |= bit  # what holds a GPU holds every part of it
-        everything |= bit
-        lost |= 0 if atom["seen"] else bit
-    held = {"deviceLost": lost} if lost else {}
-    for hold in hold_rows:
-        mask = by_device[hold["device"]] if hold["device"] else everything
-        held[hold["cause"]] = held.get(hold["cause"], 0) | mask
-    return held
 
 
 def _grouped(connection: Connection, rows: Select[Any]) -> defaultdict[str, list[RowMapping]]:
