@@ -62,16 +62,7 @@ class PoolPass:
             leadership = await self._database.write(sweep.lead, self._clock.moment(), pool_id, self._holder)
         if leadership is None:
             return False
-        touched: tuple[str, ...] = ()
-        if agenda.is_storm_due:
-            touched += await self._database.write(sweep.judge, self._clock.moment(), leadership, self._index)
-        if agenda.is_silence_due:
-            touched += await self._database.write(sweep.listen, self._clock.moment(), leadership, self._index)
-        if agenda.is_tending_due:
-            await self._database.write(sweep.tend, self._clock.moment(), leadership)
-        moved = agenda.is_storm_due or agenda.is_silence_due or agenda.is_tending_due
-        if self._is_reconcile_due(pool_id):
-            moved |= await self._database.write(sweep.reconcile, self._clock.moment(), leadership)
+        touched, moved = await self._look_around(agenda, leadership)
         for reservation_id in dict.fromkeys([*agenda.due, *touched]):
             moved |= await self._advance(leadership, reservation_id)
         for maintenance_id in agenda.maintenance:
@@ -81,6 +72,20 @@ class PoolPass:
         for series_id in agenda.series:
             moved |= await self._make_ahead(series_id)
         return await self._try_pending(agenda) or moved
+
+    async def _look_around(self, agenda: Agenda, leadership: Leadership) -> tuple[tuple[str, ...], bool]:
+        """See what has happened to nodes; return the reservations to look at now, and whether anything changed."""
+        touched: tuple[str, ...] = ()
+        if agenda.is_storm_due:
+            touched += await self._database.write(sweep.judge, self._clock.moment(), leadership, self._index)
+        if agenda.is_silence_due:
+            touched += await self._database.write(sweep.listen, self._clock.moment(), leadership, self._index)
+        if agenda.is_tending_due:
+            await self._database.write(sweep.tend, self._clock.moment(), leadership)
+        moved = agenda.is_storm_due or agenda.is_silence_due or agenda.is_tending_due
+        if self._is_reconcile_due(leadership.pool_id):
+            moved |= await self._database.write(sweep.reconcile, self._clock.moment(), leadership)
+        return touched, moved
 
     def _is_reconcile_due(self, pool_id: str) -> bool:
         now_ms = self._clock.moment().ms
