@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import Connection, update
 
 from muster_coordinator.service import operate
-from muster_coordinator.service.whatif import what_if
+from muster_coordinator.service.whatif import answered, asked
 from muster_coordinator.service.whatif_bodies import FateView, Lost, WhatIfRequest, WhatIfView
 from muster_coordinator.store import read
 from muster_coordinator.store.tables import RESERVATION
@@ -15,13 +15,14 @@ from muster_shared.errors import Code, Problem
 from tests.support.service_world import HOUR, World, asks
 
 
-async def foretold(world: World, *lose: str, **asked: Any) -> WhatIfView:
+async def foretold(world: World, *lose: str, **more: Any) -> WhatIfView:
     """Ask; nothing changes, not a byte."""
     before = await world.rows()
     pairs = [text.partition("=") for text in lose]
-    request = WhatIfRequest(lose=[Lost(key=key, value=value) for key, _, value in pairs], **asked)
+    request = WhatIfRequest(lose=[Lost(key=key, value=value) for key, _, value in pairs], **more)
     coordinator = world.coordinator
-    answer = await coordinator.database.read(what_if, world.clock.moment(), request, coordinator.index)
+    question = await coordinator.database.read(asked, world.clock.moment(), request, coordinator.index)
+    answer = answered(question)
     assert await world.rows() == before
     return answer
 
@@ -183,7 +184,7 @@ async def test_nodes_are_lost_by_label_and_the_others_are_counted(world: World) 
 
 
 @pytest.mark.parametrize(
-    ("lose", "asked", "code", "words"),
+    ("lose", "more", "code", "words"),
     [
         ("node=zz", {}, Code.NOT_FOUND, "no node named 'zz'; `muster nodes`"),
         ("rack=r9", {}, Code.NOT_FOUND, "no node with rack 'r9'"),
@@ -196,12 +197,12 @@ async def test_nodes_are_lost_by_label_and_the_others_are_counted(world: World) 
     ids=str,
 )
 async def test_a_question_that_cannot_be_meant_is_refused(
-    world: World, lose: str, asked: dict[str, Any], code: Code, words: str
+    world: World, lose: str, more: dict[str, Any], code: Code, words: str
 ) -> None:
     await world.join("a1")
 
     with pytest.raises(Problem) as problem:
-        await foretold(world, lose, **asked)
+        await foretold(world, lose, **more)
 
     assert problem.value.code is code
     assert words in problem.value.detail

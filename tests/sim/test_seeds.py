@@ -27,6 +27,8 @@ SOMETIMES = {
     "staleReport": "a report arrived after a newer one",
     "reservation.repaired": "a booking was repaired",
     "replacedInBinding": "a member that did not bind in time was replaced",
+    "reservation.extended": "a reservation was extended",
+    "reservation.shrunk": "a gang gave members back",
     "reservation.repair_failed": "nothing fitted for a repair",
     "lost lostByReboot": "a host rebooted under a tenant",
     "node.fenced": "an operator attested that a dark host holds nothing",

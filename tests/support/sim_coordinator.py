@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from pydantic import BaseModel
 
-from muster_coordinator.api.handlers import agents, nodes, reservations
+from muster_coordinator.api.handlers import agents, changes, nodes, reservations
 from muster_coordinator.api.services import Services, Turns
 from muster_coordinator.clock import Moment
 from muster_coordinator.loops.pools import PoolPass
@@ -38,6 +38,8 @@ OUTDATED = 0.5  # ... and those between a plan and its commit
 HANDLERS: dict[str, Callable[[Any], Coroutine[Any, Any, Answer]]] = {
     "report": agents.reported,
     "reserve": reservations.create,
+    "extend": changes.extended,
+    "shrink": changes.shrunk,
     "cancel": reservations.cancelled,
     "release": reservations.released,
     "open": nodes.opened,

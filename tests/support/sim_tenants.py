@@ -1,9 +1,12 @@
-"""Simulated tenants: they reserve, cancel and release, and repeat a call with its key until it is answered."""
+"""Simulated tenants: they reserve, extend, shrink, cancel and release, and repeat a call until it is answered."""
 
 from collections.abc import Callable
 from typing import Any
 
+from pydantic import BaseModel
+
 from muster_coordinator.service.bodies import ReservationRequest, ReservationView
+from muster_coordinator.service.change_bodies import ExtendRequest, ShrinkRequest
 from muster_shared.errors import Code, Problem
 from muster_shared.wire import FABRIC_DOMAIN
 from tests.support.sim_coordinator import Answer, SimCoordinator
@@ -34,7 +37,9 @@ class Tenants:
         self._calls = 0
         self._answers: dict[str, str] = {}  # idempotency key -> reservation
         self._open: list[str] = []
+        self._wishes = kernel.chance("changes")
         self._next()
+        self._next_change()
 
     def _next(self) -> None:
         if self._kernel.calm:
@@ -47,6 +52,22 @@ class Tenants:
             for _ in range(self._chance.choice((1, 1, 3))):  # three at one instant race for the same nodes
                 self._reserve()
         self._kernel.after(self._chance.randrange(2 * self._pause_ms), self._next)
+
+    def _next_change(self) -> None:
+        if self._kernel.calm:
+            return
+        if self._open:
+            wishes = self._wishes
+            reservation_id = wishes.choice(self._open)
+            seconds = f"{wishes.randrange(5, 300)}s"
+            body = ExtendRequest(by=seconds) if wishes.random() < 0.6 else ShrinkRequest(to=wishes.randrange(1, 4))
+            kind = "extend" if isinstance(body, ExtendRequest) else "shrink"
+            self._call(kind, reservation_id, body, lambda answer: self._wished(reservation_id, answer), TRIES_MAX)
+        self._kernel.after(self._wishes.randrange(2 * self._pause_ms), self._next_change)
+
+    def _wished(self, reservation_id: str, answer: Answer) -> None:
+        if isinstance(answer, Problem) and answer.code not in {Code.CONFLICT, Code.INVALID_INPUT}:
+            self._kernel.violations.append(f"I27 {reservation_id}: {answer.detail}")
 
     def _reserve(self) -> None:
         self._calls += 1
@@ -104,7 +125,7 @@ class Tenants:
         self,
         kind: str,
         path_id: str,
-        body: ReservationRequest | None,
+        body: BaseModel | None,
         on_answer: Callable[[Answer], None],
         tries: int,
     ) -> None:

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from sqlalchemy import Connection, RowMapping, func, select
@@ -17,6 +18,7 @@ from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.whatif_bodies import FateView, Lost, Outcome, WhatIfRequest, WhatIfView
 from muster_coordinator.store import read
 from muster_coordinator.store.documents import as_agreed
+from muster_coordinator.store.read import PoolRow
 from muster_coordinator.store.tables import ALLOCATION, BOOKING, RESERVATION
 from muster_shared.errors import Code, Problem, invalid
 from muster_shared.time import MS_MAX, Window, format_instant
@@ -24,8 +26,23 @@ from muster_shared.time import MS_MAX, Window, format_instant
 _BOOKED: Final = (State.PLACED, State.BINDING, State.ACTIVE)
 
 
-def what_if(connection: Connection, at: Moment, request: WhatIfRequest, index: PoolIndex) -> WhatIfView:
-    """Tell what would become of the bookings of a pool if nodes were lost at an instant.
+@dataclass(frozen=True, slots=True)
+class Question:
+    """All that the answer depends on, as it was read."""
+
+    pool_row: PoolRow
+    snapshot: Snapshot
+    loss: Loss
+    is_for_good: bool
+    rows: Mapping[str, RowMapping]  # reservations with members on the lost nodes, by id
+    reservations: tuple[Reservation, ...]
+    untouched: int
+    now_ms: int
+    seed: int
+
+
+def asked(connection: Connection, at: Moment, request: WhatIfRequest, index: PoolIndex) -> Question:
+    """Read what is needed to tell what would become of the bookings of a pool if nodes were lost at an instant.
 
     Raises:
         Problem: `NOT_FOUND` for the pool, or nodes that nobody has; `INVALID_INPUT` for an instant that has passed.
@@ -38,20 +55,36 @@ def what_if(connection: Connection, at: Moment, request: WhatIfRequest, index: P
     snapshot = index.snapshot(connection, pool_row, at)
     loss = Loss(frozenset(one for lost in request.lose for one in _found(snapshot, lost, pool_row.name)), window)
     rows = _rows(connection, loss.node_ids)
-    known = _reservations(connection, rows)
-    fates = foretell(known, snapshot, loss, pool_row.policy, now_ms=at.ms, seed=at.new_seed())
     booked = select(func.count()).select_from(RESERVATION)
     booked = booked.where(RESERVATION.c.pool_id == pool_row.id, RESERVATION.c.state.in_(_BOOKED))
-    items = [_view(fate, rows[fate.reservation.id], snapshot) for fate in fates]
+    return Question(
+        pool_row,
+        snapshot,
+        loss,
+        request.duration is None,
+        rows,
+        _reservations(connection, rows),
+        connection.execute(booked).scalar_one() - len(rows),
+        at.ms,
+        at.new_seed(),
+    )
+
+
+def answered(question: Question) -> WhatIfView:
+    """Tell what would become of them: without a connection, since a large storm takes a second to foretell."""
+    snapshot, loss = question.snapshot, question.loss
+    policy, now_ms = question.pool_row.policy, question.now_ms
+    fates = foretell(question.reservations, snapshot, loss, policy, now_ms=now_ms, seed=question.seed)
+    items = [_view(fate, question.rows[fate.reservation.id], snapshot) for fate in fates]
     return WhatIfView(
-        pool_id=pool_row.id,
-        at=window.start_ms,
-        until=None if request.duration is None else window.end_ms,
+        pool_id=question.pool_row.id,
+        at=loss.window.start_ms,
+        until=None if question.is_for_good else loss.window.end_ms,
         lost=_names(snapshot, loss.node_ids),
         outcomes=dict(sorted(Counter(item.outcome for item in items).items())),
-        untouched=connection.execute(booked).scalar_one() - len(items),
+        untouched=question.untouched,
         items=items,
-        as_of=at.ms,
+        as_of=now_ms,
     )
 
 
@@ -85,7 +118,7 @@ def _rows(connection: Connection, node_ids: Collection[str]) -> dict[str, RowMap
     return {row["id"]: row for row in connection.execute(wanted).mappings()}
 
 
-def _reservations(connection: Connection, rows: Mapping[str, RowMapping]) -> list[Reservation]:
+def _reservations(connection: Connection, rows: Mapping[str, RowMapping]) -> tuple[Reservation, ...]:
     wanted = (
         select(ALLOCATION, BOOKING.c.word, BOOKING.c.mask)
         .join(BOOKING, BOOKING.c.allocation_id == ALLOCATION.c.id)
@@ -109,7 +142,7 @@ def _reservations(connection: Connection, rows: Mapping[str, RowMapping]) -> lis
                 agreed=as_agreed(row["agreed"]),
             )
         )
-    return [read.as_reservation(row, members[id_]) for id_, row in rows.items()]
+    return tuple(read.as_reservation(row, members[id_]) for id_, row in rows.items())
 
 
 def _view(fate: Fate, row: RowMapping, snapshot: Snapshot) -> FateView:

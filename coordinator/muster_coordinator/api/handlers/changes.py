@@ -1,11 +1,13 @@
 """Reservations change: they last longer, or gangs get smaller; and what a loss of nodes would change."""
 
+import asyncio
+
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
 from muster_coordinator.service.change_bodies import ExtendedView, ExtendRequest, ShrinkRequest, ShrunkView
 from muster_coordinator.service.extend import extend, try_extend
 from muster_coordinator.service.shrink import shrink, try_shrink
-from muster_coordinator.service.whatif import what_if
+from muster_coordinator.service.whatif import answered, asked
 from muster_coordinator.service.whatif_bodies import WhatIfRequest, WhatIfView
 
 
@@ -32,4 +34,5 @@ async def shrunk(call: Call[Services, ShrinkRequest, None]) -> ShrunkView:
 async def foretold(call: Call[Services, WhatIfRequest, None]) -> WhatIfView:
     """Answer what a loss of nodes would do; nothing is changed."""
     services = call.services
-    return await services.database.read(what_if, services.clock.moment(), call.body, services.index)
+    question = await services.database.read(asked, services.clock.moment(), call.body, services.index)
+    return await asyncio.to_thread(answered, question)
