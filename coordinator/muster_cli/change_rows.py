@@ -18,3 +18,10 @@ def shrunk(answer: Answer, *, wide: bool) -> list[Table]:
     """The reservation, and which nodes leave."""
     gone = table("GIVEN-BACK", ([name] for name in answer.document["dropped"]))
     return [*reservation(answer, wide=wide), gone]
+
+
+def repaired(answer: Answer, *, wide: bool) -> list[Table]:
+    """The reservation, and who takes over for whom."""
+    told: Document = answer.document["repair"]
+    plan = table("LEAVING JOINING", [] if told["sound"] else [(told.get("leaving"), told.get("joining"))])
+    return [*reservation(answer, wide=wide), plan]

@@ -10,6 +10,7 @@ _PLACES = {
     "get": "muster_cli.reservations:get",
     "list": "muster_cli.reservations:list_",
     "extend": "muster_cli.changes:extend",
+    "repair": "muster_cli.repairs:repair",
     "shrink": "muster_cli.changes:shrink",
     "release": "muster_cli.reservations:release",
     "cancel": "muster_cli.reservations:cancel",

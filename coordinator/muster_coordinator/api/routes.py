@@ -9,6 +9,7 @@ from muster_coordinator.api.change_routes import CHANGES
 from muster_coordinator.api.handlers import agents, events, health, nodes, reservations
 from muster_coordinator.api.maintenance_routes import MAINTENANCE_OPERATIONS
 from muster_coordinator.api.operation import Operation
+from muster_coordinator.api.repair_routes import REPAIRS
 from muster_coordinator.service.bodies import (
     NodeLabels,
     NodeSlots,
@@ -85,6 +86,7 @@ OPERATIONS: Final = (
         errors=_MISSING,
     ),
     *CHANGES,
+    *REPAIRS,
     *CAPACITY_OPERATIONS,
     # --- series -------------------------------------------------------------------------------------------------
     *CALENDAR_OPERATIONS,

@@ -140,7 +140,7 @@ class Repairs:
     def _move(
         self, reservation: Reservation, row: RowMapping, bad: frozenset[str], *, starting: bool
     ) -> Refusal | None:
-        refusal = self.try_move(reservation, row, bad, Move.REPAIR, shunned=self._untrusted())
+        refusal = self.try_move(reservation, row, bad, Move.REPAIR, shunned=self.untrusted())
         if refusal is not None and starting:
             refusal = self.try_move(reservation, row, bad, Move.REPAIR)
         return refusal
@@ -155,14 +155,15 @@ class Repairs:
             if not self._replace_in_place(reservation, row, bad, slow=bad - lost):
                 self._look_again_at(reservation, self._at.ms + self._pool_row.policy.retry_interval_ms)
             return True
-        refusal = self.try_move(reservation, row, bad, Move.REPLACE, shunned=self._untrusted())
+        refusal = self.try_move(reservation, row, bad, Move.REPLACE, shunned=self.untrusted())
         if refusal is not None:
             refusal = self.try_move(reservation, row, bad, Move.REPLACE)
         if refusal is not None:
             self._give_up(reservation, refusal)
         return True
 
-    def _untrusted(self) -> frozenset[str]:
+    def untrusted(self) -> frozenset[str]:
+        """Return the nodes that take nobody over where others can."""
         return untrusted(self.pool(), self.storm, self._at.ms, self._pool_row.policy)
 
     # --- what is in use --------------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ class Repairs:
             bad: Nodes whose members leave.
             slow: Of these, the ones that are no better choice now: they did not bind.
         """
-        shunned = self._untrusted() | slow
+        shunned = self.untrusted() | slow
         return self.try_move(reservation, row, bad, Move.REPLACE, shunned=shunned, keeps_place=True) is None
 
     # --- moving ----------------------------------------------------------------------------------------------------
@@ -248,7 +249,7 @@ class Repairs:
             shunned: Nodes that take nobody over, besides the bad ones; in use, a bad node may take its own place again.
             keeps_place: Members on other nodes stay where they are.
         """
-        out = shunned if keeps_place and shunned is not None else bad | (shunned or frozenset())
+        out = shunned if keeps_place and shunned is not None else bad | (shunned or frozenset[str]())
         for _ in range(self._pool_row.policy.max_attempts):
             answer = self.plan(reservation, bad, shunned=out, keeps_place=keeps_place)
             if isinstance(answer, Refusal):
