@@ -21,7 +21,8 @@ from aiohttp import web
 from muster_coordinator.api.access import authorizer
 from muster_coordinator.api.routes import OPERATIONS
 from muster_coordinator.api.server import build_app, runner_of
-from muster_coordinator.api.services import Services, Turns
+from muster_coordinator.api.services import Services
+from muster_coordinator.api.turns import Turns
 from muster_coordinator.clock import Clock, SystemClock
 from muster_coordinator.config import Config, ConfigError, load
 from muster_coordinator.core.webhook.targets import allowed

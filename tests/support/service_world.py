@@ -7,13 +7,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import Connection, func, select
 
-from muster_coordinator.api.services import Services, Turns
+from muster_coordinator.api.admission import created
+from muster_coordinator.api.services import Services
+from muster_coordinator.api.turns import Turns
 from muster_coordinator.clock import Moment
 from muster_coordinator.loops.pools import PoolPass
 from muster_coordinator.loops.revs import Revs
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service import change, desired, join, look, operate
-from muster_coordinator.service.admit import reserve
 from muster_coordinator.service.bodies import DeviceRequest, GangRequest, ReservationRequest, ReservationView
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.report import report
@@ -106,10 +107,7 @@ class Coordinator:
 
     async def reserve(self, request: ReservationRequest) -> ReservationView:
         """Do what the API does for a create."""
-        admitted = await self.database.flow(reserve, self.clock.moment(), request, self.index)
-        if not admitted.replayed:
-            await self.services.advance_all([admitted.reservation_id] if admitted.is_due else [])
-        return await self.get(admitted.reservation_id)
+        return await created(self.services, request)
 
     async def get(self, reservation_id: str) -> ReservationView:
         return await self.database.read(look.reservation, reservation_id)

@@ -1,39 +1,30 @@
 """What every handler works with, and the few things they all do around a service call."""
 
-import asyncio
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
 
 from muster_coordinator.api.exposition import Exposition
+from muster_coordinator.api.turns import Turns
 from muster_coordinator.clock import Clock
 from muster_coordinator.core.webhook.targets import Allowed
 from muster_coordinator.loops.post import Post
 from muster_coordinator.loops.revs import Revs
 from muster_coordinator.metrics import Counts
 from muster_coordinator.notifier import Notifier
+from muster_coordinator.service.admit import Admitted
 from muster_coordinator.service.advance import advance
+from muster_coordinator.service.bodies import ReservationRequest, ReservationView
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.store.engine import Database
+from muster_shared.errors import Problem
 
-_TURNS: Final = 64  # locks, whatever names people send
 
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A reservation that was taken in, and how it looks; no view where a step of its life is due first."""
 
-class Turns:
-    """Lets those who place in one pool go one after the other in this process.
-
-    Their commits are serial anyway, by the pool's row. Without turns all of them would plan on the same pool, want the
-    same nodes, and lose to each other round after round.
-    """
-
-    def __init__(self) -> None:
-        """Everybody may go."""
-        self._locks: Final = tuple(asyncio.Lock() for _ in range(_TURNS))
-
-    def of(self, pool: str) -> asyncio.Lock:
-        """Return what to hold while placing in a pool, by id or name; two pools seldom have the same one."""
-        return self._locks[zlib.crc32(pool.encode()) % _TURNS]
+    admitted: Admitted
+    view: ReservationView | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +38,7 @@ class Services:
     published: Notifier  # an event got its number
     revs: Revs
     index: PoolIndex
-    turns: Turns
+    turns: Turns[ReservationRequest, Made | Problem]
     join_token: str | None  # what a host must show to join; None where anybody on loopback may
     counts: Counts = field(default_factory=Counts)
     exposition: Exposition = field(default_factory=Exposition)

@@ -247,10 +247,10 @@ class Snapshot:
         return self.with_bookings([(node_id, booked)], self.version)
 
     def with_bookings(self, bookings: Iterable[tuple[str, Booked]], version: int) -> "Snapshot":
-        """Return the pool at a version with more bookings, one on each of these nodes."""
+        """Return the pool at a version with more bookings on these nodes."""
         changed: dict[str, NodeView] = {}
         for node_id, booked in bookings:
-            view = self.views[node_id]
+            view = changed.get(node_id) or self.views[node_id]
             joined = tuple(sorted((*view.node.booked, booked), key=_by_start))
             changed[node_id] = NodeView(replace(view.node, booked=joined), view.layout)
         return self._with(version, changed)

@@ -18,5 +18,8 @@ class Relay:
 
     async def run_once(self) -> None:
         """Number everything that waits."""
-        while await self._database.write(commit.publish, _BATCH):
-            self._published.beat()
+        published = _BATCH
+        while published == _BATCH:
+            published = await self._database.write(commit.publish, _BATCH)
+            if published:
+                self._published.beat()

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, RowMapping, insert, select
+from sqlalchemy import Connection, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from muster_coordinator.clock import Moment
@@ -14,12 +14,13 @@ from muster_coordinator.core.placement.pipeline import Plan, plan
 from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service import draft as drafts
-from muster_coordinator.service.bodies import Asked, Blocker, Condition, ReservationRequest
-from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.service.bodies import Asked, ReservationRequest
+from muster_coordinator.service.conditions import condition_of, keep_pending, lost_race, unschedulable
+from muster_coordinator.service.index import PoolIndex, bookings_of
 from muster_coordinator.service.occurrence import Occurrence, Wanted, made_before, refuse_unwanted
 from muster_coordinator.service.waiting import heads, pending_columns
 from muster_coordinator.store import commit, read
-from muster_coordinator.store.commit import Fact, Lost
+from muster_coordinator.store.commit import Entry, Fact, Lost
 from muster_coordinator.store.documents import written, written_agreed
 from muster_coordinator.store.read import PoolRow
 from muster_coordinator.store.tables import RESERVATION
@@ -65,7 +66,7 @@ def reserve(connection: Connection, at: Moment, request: ReservationRequest, ind
         Problem: `INVALID_INPUT`, `NOT_FOUND` for the pool, `IDEMPOTENCY_MISMATCH`. Nothing was stored.
     """
     with connection.begin():
-        if (earlier := _earlier(connection, request)) is not None:
+        if (earlier := earlier_one(connection, request)) is not None:
             return earlier
         pool_row = wanted_pool(connection, request)
         snapshot = index.snapshot(connection, pool_row, at)
@@ -76,7 +77,7 @@ def reserve(connection: Connection, at: Moment, request: ReservationRequest, ind
     except IntegrityError:
         # The same key came in for another pool at the same time: no lock of ours is common to both.
         with connection.begin():
-            if (earlier := _earlier(connection, request)) is None:
+            if (earlier := earlier_one(connection, request)) is None:
                 raise
             return earlier
 
@@ -124,12 +125,12 @@ def _entered(
     reservation = wanted.reservation
     with connection.begin() as transaction:
         pool_row = read.known_pool(connection, reservation.pool_id, lock=True)
-        if (earlier := _earlier(connection, wanted.request, wanted.occurrence)) is not None:
+        if (earlier := earlier_one(connection, wanted.request, wanted.occurrence)) is not None:
             return earlier
         if wanted.occurrence is not None:
             refuse_unwanted(connection, wanted.occurrence)
         if not isinstance(decision, Plan):
-            columns, fact = _told(decision)
+            columns, fact = told(decision)
             waits = pending_columns(reservation, at.ms)
             insert_new(connection, at, wanted, {**columns, **waits}, fact)
             return Admitted(reservation.id, replayed=False)
@@ -142,16 +143,17 @@ def _entered(
             lost = commit.refusing(connection, at, pool_row, reservation, members, window, snapshot.version)
         if lost is None:
             insert_new(connection, at, wanted, placed.columns, placed.fact)
-            lost = commit.entered(connection, at, pool_row, reservation, members, window)
+            lost = commit.entered(connection, at, pool_row, [Entry(reservation, members, window)])
         if lost is not None:
             transaction.rollback()
             return lost
     if is_as_planned:
-        index.booked(snapshot, reservation.id, members, window.occupied(pool_row.policy.turnaround_ms))
+        occupied = window.occupied(pool_row.policy.turnaround_ms)
+        index.booked(snapshot, bookings_of(reservation.id, members, occupied))
     return Admitted(reservation.id, replayed=False, is_due=window.start_ms <= at.ms)
 
 
-def _told(decision: Refusal | Lost | None) -> tuple[dict[str, Any], Fact | None]:
+def told(decision: Refusal | Lost | None) -> tuple[dict[str, Any], Fact | None]:
     """Return what a reservation that waits is told, as columns and event."""
     if decision is None:
         return {}, None
@@ -163,14 +165,22 @@ def insert_new(
     connection: Connection, at: Moment, wanted: Wanted, decided: Mapping[str, Any], fact: Fact | None
 ) -> None:
     """Store a new reservation with what was decided on it: columns, and the event that tells it."""
+    columns, events = new_rows(at, wanted, decided, fact)
+    connection.execute(_NEW_RESERVATION, columns)
+    commit.write_events(connection, events)
+
+
+def new_rows(
+    at: Moment, wanted: Wanted, decided: Mapping[str, Any], fact: Fact | None
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return a new reservation as its row and those of its events."""
     reservation = wanted.reservation
     asked = {"tenantId": reservation.tenant_id, "size": reservation.size, "start": reservation.start_ms}
     if wanted.occurrence is not None:
         asked |= {"seriesId": wanted.occurrence.series_id, "occurrence": wanted.occurrence.occurrence_ms}
     facts = [Fact("reservation.created", asked), *([] if fact is None else [fact])]
     columns = {**_columns(wanted, at), **decided, "version": len(facts)}
-    connection.execute(_NEW_RESERVATION, columns)
-    commit.emit_all(connection, at, facts, subject=reservation.id, version=1, pool_id=reservation.pool_id)
+    return columns, commit.event_rows(at, facts, subject=reservation.id, version=1, pool_id=reservation.pool_id)
 
 
 def retry_first(
@@ -307,43 +317,14 @@ def placement(decision: Plan, reservation: Reservation, at: Moment, pool_row: Po
     return Placement(window, columns, Fact("reservation.placed", data))
 
 
-def keep_pending(
-    connection: Connection, at: Moment, current: tuple[Reservation, RowMapping], condition: Condition
-) -> None:
-    """Leave a reservation pending, with a reason of its own; one that has not changed is no event."""
-    reservation, row = current
-    written = encode(condition).decode()
-    if row["condition"] != written:
-        commit.record(connection, at, reservation, unschedulable(condition), condition=written)
-
-
-def unschedulable(condition: Condition) -> Fact:
-    """Return the event that says why a reservation waits."""
-    return Fact("reservation.unschedulable", {"reason": condition.reason, "message": condition.message})
-
-
-def condition_of(refusal: Refusal, *, repairing: bool = False) -> Condition:
-    """Return a refusal as the API shows it."""
-    return Condition(
-        type="Unschedulable",
-        reason="BookingRepairFailed" if repairing else refusal.code,
-        message=refusal.sentence,
-        blockers=[
-            Blocker(reason=blocker.code, nodes=blocker.nodes, until=blocker.until_ms) for blocker in refusal.blockers
-        ],
-    )
-
-
-def lost_race(lost: Lost) -> Condition:
-    """Return a race that was lost in every round as the API shows it."""
-    nodes = len(lost.node_ids)
-    message = f"lost the race for {nodes} node{'' if nodes == 1 else 's'} in every round; it is tried again by itself"
-    return Condition(type="Unschedulable", reason="lostRace", message=message)
-
-
-def _earlier(
+def earlier_one(
     connection: Connection, request: ReservationRequest, occurrence: Occurrence | None = None
 ) -> Admitted | None:
+    """Return what an earlier call with the same key, or an earlier pass, has made; None where there was none.
+
+    Raises:
+        Problem: `IDEMPOTENCY_MISMATCH`: the call had another body.
+    """
     if occurrence is not None:
         made = made_before(connection, occurrence)
         return None if made is None else Admitted(made, replayed=True)

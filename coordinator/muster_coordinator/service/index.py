@@ -1,6 +1,6 @@
 """The pools in memory, each at one version, caught up from what has changed since. SQL stays the truth."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
 from threading import Lock
@@ -72,27 +72,35 @@ class PoolIndex:
                 self._known[pool_row.id] = answer
         return answer.snapshot
 
-    def booked(self, snapshot: Snapshot, reservation_id: str, members: Iterable[Placed], occupied: Window) -> None:
-        """Follow a placement that was committed on a pool as it was planned: what has changed is known without a look.
+    def booked(
+        self, snapshot: Snapshot, bookings: Sequence[tuple[str, Booked]], following: Snapshot | None = None
+    ) -> None:
+        """Follow placements that were committed on a pool as it was planned: what has changed is known without a look.
 
         Args:
-            snapshot: That the plan was made on; the placement was the next version.
-            reservation_id: That was placed.
-            members: Its nodes and atoms.
-            occupied: Its window, turnaround included.
+            snapshot: That the plans were made on; all of them together were the next version.
+            bookings: As of `bookings_of`.
+            following: The pool with these bookings at its next version, where somebody has worked it out.
         """
         with self._lock:
             known = self._known.get(snapshot.pool_id)
-            if known is not None and known.snapshot is snapshot:
-                placed = [
-                    (one.node_id, Booked(occupied.start_ms, occupied.end_ms, one.mask, reservation_id))
-                    for one in members
-                ]
+            if bookings and known is not None and known.snapshot is snapshot:
                 ends = known.ends[:]
-                for node_id, _ in placed:
-                    heappush(ends, (occupied.end_ms, node_id))
-                followed = snapshot.with_bookings(placed, snapshot.version + 1)
+                for node_id, booked in bookings:
+                    heappush(ends, (booked.end_ms, node_id))
+                followed = following or snapshot.with_bookings(bookings, snapshot.version + 1)
                 self._known[snapshot.pool_id] = replace(known, snapshot=followed, ends=ends)
+
+
+def bookings_of(reservation_id: str, members: Iterable[Placed], occupied: Window) -> list[tuple[str, Booked]]:
+    """Return what a plan books, by node.
+
+    Args:
+        reservation_id: That is placed.
+        members: Its nodes and atoms.
+        occupied: Its window, turnaround included.
+    """
+    return [(one.node_id, Booked(occupied.start_ms, occupied.end_ms, one.mask, reservation_id)) for one in members]
 
 
 def _caught_up(

@@ -47,10 +47,16 @@ def reservation(connection: Connection, reservation_id: str) -> ReservationView:
     Raises:
         Problem: `NOT_FOUND`.
     """
-    row = connection.execute(select(RESERVATION).where(RESERVATION.c.id == reservation_id)).mappings().first()
-    if row is None:
+    view = reservations_of(connection, [reservation_id]).get(reservation_id)
+    if view is None:
         raise Problem(Code.NOT_FOUND, f"there is no reservation {reservation_id!r}; `muster list` shows yours")
-    return _reservations(connection, [row])[0]
+    return view
+
+
+def reservations_of(connection: Connection, reservation_ids: Collection[str]) -> dict[str, ReservationView]:
+    """Show these reservations, by id; what does not exist is left out."""
+    rows = connection.execute(_THESE, {"reservation_ids": list(reservation_ids)}).mappings().all()
+    return {view.id: view for view in _reservations(connection, rows)}
 
 
 def reservations(
@@ -199,6 +205,9 @@ def _reservation(row: RowMapping, members: list[MemberView], told: Mapping[tuple
     )
 
 
+_THESE: Final = select(RESERVATION).where(
+    RESERVATION.c.id.in_(bindparam("reservation_ids", type_=String, expanding=True))
+)
 _MEMBERS: Final = (
     select(
         ALLOCATION,

@@ -9,7 +9,8 @@ from muster_coordinator.core.lifecycle.model import Move
 from muster_coordinator.core.model import Reservation, State
 from muster_coordinator.core.placement.pipeline import Plan
 from muster_coordinator.core.placement.reasons import Refusal
-from muster_coordinator.service.admit import condition_of, decide, placement
+from muster_coordinator.service.admit import decide, placement
+from muster_coordinator.service.conditions import condition_of
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.waiting import pending_columns
 from muster_coordinator.store import commit

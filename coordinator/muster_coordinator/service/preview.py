@@ -9,8 +9,9 @@ from muster_coordinator.core.placement.nearest import Near, Search
 from muster_coordinator.core.placement.pipeline import Plan
 from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.snapshot import NodeView, Snapshot
-from muster_coordinator.service.admit import condition_of, decide
+from muster_coordinator.service.admit import decide
 from muster_coordinator.service.bodies import MemberView, PreviewView, Yes
+from muster_coordinator.service.conditions import condition_of
 from muster_coordinator.store.read import PoolRow
 
 

@@ -17,15 +17,15 @@ from muster_coordinator.core.model import BindState, Reservation
 from muster_coordinator.core.placement.filters import group_value
 from muster_coordinator.core.placement.pipeline import Placed
 from muster_coordinator.core.snapshot import NodeView, Snapshot
-from muster_coordinator.store.documents import as_agreed, written_agreed
+from muster_coordinator.store.channels import give_channels
+from muster_coordinator.store.documents import written_agreed
 from muster_coordinator.store.engine import is_overlap
 from muster_coordinator.store.outbox import Numbered, queue
-from muster_coordinator.store.read import HELD_BY_NODE, PoolRow, nodes, silent_since
+from muster_coordinator.store.read import PoolRow, nodes, silent_since
 from muster_coordinator.store.tables import ALLOCATION, BOOKING, CLUSTER, EVENT, NODE, POOL, RESERVATION
 from muster_shared.codec import dumps
 from muster_shared.devices import mask_words
 from muster_shared.time import Window
-from muster_shared.wire import FABRIC_DOMAIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,14 @@ def emit_all(
     connection: Connection, at: Moment, facts: Iterable[Fact], *, subject: str, version: int, pool_id: str | None
 ) -> None:
     """Write the events of one subject that became true together; the first one has this version."""
-    rows = [
+    connection.execute(_NEW_EVENT, event_rows(at, facts, subject=subject, version=version, pool_id=pool_id))
+
+
+def event_rows(
+    at: Moment, facts: Iterable[Fact], *, subject: str, version: int, pool_id: str | None
+) -> list[dict[str, Any]]:
+    """Return events as rows, for whoever writes those of many subjects at once."""
+    return [
         {
             "id": at.new_id("evt"),
             "type": fact.type,
@@ -101,6 +108,10 @@ def emit_all(
         }
         for number, fact in enumerate(facts)
     ]
+
+
+def write_events(connection: Connection, rows: list[dict[str, Any]]) -> None:
+    """Write rows of `event_rows`."""
     connection.execute(_NEW_EVENT, rows)
 
 
@@ -166,30 +177,39 @@ def book(
     if lost is not None:
         return lost
     with connection.begin_nested() as savepoint:
-        lost = entered(connection, at, pool_row, reservation, members, window)
+        lost = entered(connection, at, pool_row, [Entry(reservation, members, window)])
         if lost is not None:
             savepoint.rollback()
     return lost
 
 
-def entered(
-    connection: Connection,
-    at: Moment,
-    pool_row: PoolRow,
-    reservation: Reservation,
-    members: Collection[Placed],
-    window: Window,
-) -> Lost | None:
-    """Write the members and their bookings; where the database refuses one, the caller undoes all of it."""
-    allocations, bookings = _rows(at, reservation, members, window.occupied(pool_row.policy.turnaround_ms))
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A reservation and what it is about to book, without the turnaround."""
+
+    reservation: Reservation
+    members: Collection[Placed]
+    window: Window
+
+
+def entered(connection: Connection, at: Moment, pool_row: PoolRow, entries: Collection[Entry]) -> Lost | None:
+    """Write members and their bookings; where the database refuses one, the caller undoes all of it."""
+    allocations: list[dict[str, Any]] = []
+    bookings: list[dict[str, Any]] = []
+    for entry in entries:
+        occupied = entry.window.occupied(pool_row.policy.turnaround_ms)
+        own, booked = _rows(at, entry.reservation, entry.members, occupied)
+        allocations += own
+        bookings += booked
+    node_ids = frozenset(member.node_id for entry in entries for member in entry.members)
     try:
         connection.execute(_NEW_ALLOCATION, allocations)
         connection.execute(_NEW_BOOKING, bookings)
     except DBAPIError as error:
         if not is_overlap(error):
             raise
-        return Lost(frozenset(member.node_id for member in members))
-    pool_changed(connection, pool_row.id, [member.node_id for member in members], frees=False)
+        return Lost(node_ids)
+    pool_changed(connection, pool_row.id, node_ids, frees=False)
     return None
 
 
@@ -266,43 +286,11 @@ def _rows(
 def order(connection: Connection, at: Moment, pool_row: PoolRow, allocation_ids: Collection[str]) -> None:
     """Put allocations into their nodes' desired state, each with the IMEX channel of its gang in its fabric."""
     if pool_row.policy.imex_channels:
-        _give_channels(connection, pool_row.policy.imex_channels, allocation_ids)
+        give_channels(connection, pool_row.policy.imex_channels, allocation_ids)
     told = update(ALLOCATION).where(ALLOCATION.c.id.in_(allocation_ids))
     connection.execute(told.values(bind_state=BindState.BINDING, ordered_ms=at.ms, bind_reason=None))
     nodes = select(ALLOCATION.c.node_id).where(ALLOCATION.c.id.in_(allocation_ids))
     raise_revs(connection, connection.execute(nodes).scalars().all())
-
-
-def _give_channels(connection: Connection, channels: int, allocation_ids: Collection[str]) -> None:
-    """Give each gang one channel in each fabric that it touches: the lowest that nobody there may still reach.
-
-    Where all are taken the member gets none, and shares no memory with other nodes. Channel numbers are of the whole
-    fabric, whatever the pool. Source: facts on the agent, section 4.1, "IMEX".
-    """
-    connection.execute(select(CLUSTER.c.id).with_for_update()).all()  # two pools may share a fabric
-    held = ALLOCATION.c.bind_state.in_(HELD_BY_NODE) & ALLOCATION.c.imex_channel.is_not(None)
-    columns = (ALLOCATION.c.id, ALLOCATION.c.reservation_id, ALLOCATION.c.agreed, ALLOCATION.c.imex_channel)
-    taken: dict[str, dict[int, str]] = {}
-    for row in connection.execute(select(*columns).where(held)):
-        taken.setdefault(_fabric_of(row.agreed) or "", {})[row.imex_channel] = row.reservation_id
-    wanted = select(*columns).where(ALLOCATION.c.id.in_(allocation_ids)).order_by(ALLOCATION.c.id)
-    for row in connection.execute(wanted).all():
-        fabric = _fabric_of(row.agreed)
-        if fabric is None:
-            continue
-        here = taken.setdefault(fabric, {})
-        free = (
-            number for number in range(1, channels + 1) if here.get(number, row.reservation_id) == row.reservation_id
-        )
-        own = (number for number, holder in here.items() if holder == row.reservation_id)
-        channel = next(own, None) or next(free, None)
-        if channel is not None:
-            here[channel] = row.reservation_id
-            connection.execute(update(ALLOCATION).where(ALLOCATION.c.id == row.id).values(imex_channel=channel))
-
-
-def _fabric_of(agreed: str) -> str | None:
-    return dict(as_agreed(agreed)).get(FABRIC_DOMAIN)
 
 
 def drop(

@@ -4,11 +4,11 @@ from typing import Annotated, TypeVar
 
 from pydantic import Field
 
+from muster_coordinator.api.admission import created
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
 from muster_coordinator.core.model import State
 from muster_coordinator.service import change, look
-from muster_coordinator.service.admit import DEFAULT_POOL, reserve
 from muster_coordinator.service.bodies import Asked, Page, PreviewView, ReservationRequest, ReservationView
 from muster_shared.codec import Count, Request, Text
 from muster_shared.errors import Code, FieldError, Problem, invalid
@@ -29,14 +29,7 @@ class ReservationQuery(Request):
 
 async def create(call: Call[Services, ReservationRequest, None]) -> ReservationView:
     """Create a reservation, or answer the one that the same key and body made before."""
-    request = with_key(call.body, call.idempotency_key)
-    services = call.services
-    async with services.turns.of(request.pool_id or DEFAULT_POOL):
-        admitted = await services.database.flow(reserve, services.clock.moment(), request, services.index)
-    if admitted.is_due:
-        await services.advance_all([admitted.reservation_id])
-    services.recorded.beat()
-    return await services.database.read(look.reservation, admitted.reservation_id)
+    return await created(call.services, with_key(call.body, call.idempotency_key))
 
 
 async def preview(call: Call[Services, ReservationRequest, None]) -> PreviewView:

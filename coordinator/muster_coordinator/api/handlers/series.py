@@ -8,7 +8,6 @@ from muster_coordinator.api.handlers.reservations import with_key
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
 from muster_coordinator.service import look, series, series_look, skip
-from muster_coordinator.service.admit import DEFAULT_POOL
 from muster_coordinator.service.ahead import make_next
 from muster_coordinator.service.bodies import Page
 from muster_coordinator.service.series_bodies import (
@@ -45,7 +44,7 @@ async def create(call: Call[Services, SeriesRequest, None]) -> SeriesView:
     request = with_key(call.body, call.idempotency_key)
     created = await call.services.database.flow(series.create, call.services.clock.moment(), request)
     if not created.replayed:
-        await _make_ahead(call.services, created.series_id, request.pool_id or DEFAULT_POOL)
+        await _make_ahead(call.services, created.series_id)
     return await _shown(call, created.series_id)
 
 
@@ -82,7 +81,7 @@ async def unskipped(call: Call[Services, OccurrenceRequest, None]) -> SeriesView
     services = call.services
     await services.database.write(skip.unskip, services.clock.moment(), call.path["id"], call.body.occurrence)
     view = await _shown(call, call.path["id"])
-    await _make_ahead(services, view.id, view.pool_id)
+    await _make_ahead(services, view.id)
     return await _shown(call, view.id)
 
 
@@ -104,12 +103,11 @@ async def cancelled(call: Call[Services, SeriesEnd, None]) -> SeriesView:
     return await _shown(call, call.path["id"])
 
 
-async def _make_ahead(services: Services, series_id: str, pool: str) -> None:
+async def _make_ahead(services: Services, series_id: str) -> None:
     """Make the next occurrences, so that the answer tells what came of them."""
     for _ in range(_MADE_MAX):
-        async with services.turns.of(pool):
-            if not await services.database.flow(make_next, services.clock.moment(), series_id, services.index):
-                break
+        if not await services.database.flow(make_next, services.clock.moment(), series_id, services.index):
+            break
     services.changed.beat()
 
 

@@ -1,0 +1,51 @@
+"""Takes requests of one pool in together, and shows what has become of them."""
+
+from functools import partial
+
+from sqlalchemy.exc import IntegrityError
+
+from muster_coordinator.api.services import Made, Services
+from muster_coordinator.service import look
+from muster_coordinator.service.admit import DEFAULT_POOL, Admitted, reserve
+from muster_coordinator.service.bodies import ReservationRequest, ReservationView
+from muster_coordinator.service.together import NotAsPlannedError, draft_all, enter_all
+from muster_shared.errors import Problem
+
+
+async def created(services: Services, request: ReservationRequest) -> ReservationView:
+    """Create a reservation in its turn, carry it on where it begins at once, and show it.
+
+    Raises:
+        Problem: As `reserve` does.
+    """
+    made = await services.turns.ask(request.pool_id or DEFAULT_POOL, request, partial(reserve_all, services))
+    if isinstance(made, Problem):
+        raise made
+    if made.view is not None:
+        return made.view
+    if made.admitted.is_due:
+        await services.advance_all([made.admitted.reservation_id])
+    return await services.database.read(look.reservation, made.admitted.reservation_id)
+
+
+async def reserve_all(services: Services, requests: list[ReservationRequest]) -> list[Made | Problem]:
+    """Create reservations in one pool, in one transaction where nobody interferes, else one by one."""
+    database, at = services.database, services.clock.moment()
+    try:
+        batch = await database.read(draft_all, at, requests, services.index)
+        admitted = await database.write(enter_all, at, batch)
+    except (NotAsPlannedError, IntegrityError):
+        admitted = [await _reserve(services, request) for request in requests]
+    else:
+        services.index.booked(batch.snapshot, batch.bookings, batch.following)
+    services.recorded.beat()
+    at_rest = [one.reservation_id for one in admitted if isinstance(one, Admitted) and not one.is_due]
+    views = await database.read(look.reservations_of, at_rest) if at_rest else {}
+    return [one if isinstance(one, Problem) else Made(one, views.get(one.reservation_id)) for one in admitted]
+
+
+async def _reserve(services: Services, request: ReservationRequest) -> Admitted | Problem:
+    try:
+        return await services.database.flow(reserve, services.clock.moment(), request, services.index)
+    except Problem as problem:
+        return problem

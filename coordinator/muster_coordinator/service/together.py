@@ -1,0 +1,145 @@
+"""Requests that wait for their turn in one pool, placed one after the other and committed in one transaction.
+
+A commit costs a dozen round trips and a wait for the disk, whether it holds one gang or thirty.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sqlalchemy import Connection, insert, select
+
+from muster_coordinator.clock import Moment
+from muster_coordinator.core.model import Booked, Reservation
+from muster_coordinator.core.placement.pipeline import Plan
+from muster_coordinator.core.placement.reasons import Refusal
+from muster_coordinator.core.snapshot import Snapshot
+from muster_coordinator.service import draft as drafts
+from muster_coordinator.service.admit import Admitted, decide, new_rows, placement, told, wanted_pool
+from muster_coordinator.service.bodies import ReservationRequest
+from muster_coordinator.service.index import PoolIndex, bookings_of
+from muster_coordinator.service.occurrence import Wanted
+from muster_coordinator.service.waiting import pending_columns
+from muster_coordinator.store import commit, read
+from muster_coordinator.store.commit import Entry, Fact
+from muster_coordinator.store.tables import RESERVATION
+from muster_shared.errors import Problem
+
+_NEW_RESERVATION: Final = insert(RESERVATION)
+
+
+class NotAsPlannedError(Exception):
+    """Somebody else was faster, or a request is a repeated one: nothing was written; each takes its own way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drafted:
+    """A request, and what was decided on it: a plan, a refusal, or that it is too late; a problem if it is none."""
+
+    request: ReservationRequest
+    reservation: Reservation | None = None
+    decision: Plan | Refusal | None = None
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Decisions on one pool, each made as if those before it were placed already."""
+
+    snapshot: Snapshot
+    drafts: Sequence[Drafted]
+    bookings: Sequence[tuple[str, Booked]]  # of all plans ...
+    following: Snapshot  # ... and the pool with them, as the index follows it once they are committed
+
+
+def draft_all(connection: Connection, at: Moment, requests: Sequence[ReservationRequest], index: PoolIndex) -> Batch:
+    """Plan requests of one pool in their order. Nothing is held.
+
+    Raises:
+        Problem: `NOT_FOUND` for the pool, which all of them name.
+    """
+    pool_row = wanted_pool(connection, requests[0])
+    snapshot = following = index.snapshot(connection, pool_row, at)
+    drafted: list[Drafted] = []
+    bookings: list[tuple[str, Booked]] = []
+    for request in requests:
+        try:
+            draft = drafts.drafted(request, at.ms, pool_row.policy)
+        except Problem as problem:
+            drafted.append(Drafted(request, problem=problem))
+            continue
+        reservation = draft.reservation(request, at.new_id("rsv"), pool_row.id, at.ms)
+        decision = decide(following, reservation, at, pool_row)
+        drafted.append(Drafted(request, reservation, decision))
+        if isinstance(decision, Plan):
+            window = placement(decision, reservation, at, pool_row).window.occupied(pool_row.policy.turnaround_ms)
+            booked = bookings_of(reservation.id, decision.members, window)
+            bookings += booked
+            following = following.with_bookings(booked, snapshot.version + 1)
+    return Batch(snapshot, drafted, bookings, following)
+
+
+def enter_all(connection: Connection, at: Moment, batch: Batch) -> list[Admitted | Problem]:
+    """Store what was decided, all of it or nothing, and return the answer to each request.
+
+    Args:
+        connection: In a transaction of its own, which ends with this body.
+        at: The moment at which the batch was planned: silence was judged then.
+        batch: Of `draft_all`.
+
+    Raises:
+        NotAsPlannedError: The pool has changed since, the database refused a booking, or a key was used before.
+    """
+    made = [(one, one.reservation) for one in batch.drafts if one.reservation is not None]
+    answers: list[Admitted | Problem] = []
+    if made:
+        pool_row = read.known_pool(connection, batch.snapshot.pool_id, lock=True)
+        if pool_row.version != batch.snapshot.version or _is_known(connection, batch):
+            raise NotAsPlannedError
+        _write(connection, at, pool_row, made)
+    for one in batch.drafts:
+        if one.reservation is None:
+            assert one.problem is not None, "what is no reservation has a problem"
+            answers.append(one.problem)
+            continue
+        is_due = isinstance(one.decision, Plan) and one.reservation.start_ms <= at.ms
+        answers.append(Admitted(one.reservation.id, replayed=False, is_due=is_due))
+    return answers
+
+
+def _write(
+    connection: Connection, at: Moment, pool_row: read.PoolRow, made: Sequence[tuple[Drafted, Reservation]]
+) -> None:
+    rows: list[dict[str, Any]] = []
+    events: list[dict[str, Any]] = []
+    entries: list[Entry] = []
+    for one, reservation in made:
+        if isinstance(one.decision, Plan):
+            placed = placement(one.decision, reservation, at, pool_row)
+            columns: dict[str, Any] = placed.columns
+            fact: Fact | None = placed.fact
+            entries.append(Entry(reservation, one.decision.members, placed.window))
+        else:
+            said, fact = told(one.decision)
+            columns = {**said, **pending_columns(reservation, at.ms)}
+        row, own = new_rows(at, Wanted(one.request, reservation), columns, fact)
+        rows.append(row)
+        events += own
+    # One statement has one list of columns.
+    names = dict.fromkeys(name for row in rows for name in row)
+    connection.execute(_NEW_RESERVATION, [{name: row.get(name) for name in names} for row in rows])
+    commit.write_events(connection, events)
+    if entries and commit.entered(connection, at, pool_row, entries) is not None:
+        raise NotAsPlannedError
+
+
+def _is_known(connection: Connection, batch: Batch) -> bool:
+    """Tell whether a key of the batch was used before."""
+    keys = [(one.request.tenant_id, one.request.idempotency_key) for one in batch.drafts if one.request.idempotency_key]
+    if not keys:
+        return False
+    if len(set(keys)) < len(keys):
+        return True
+    wanted = select(RESERVATION.c.tenant_id, RESERVATION.c.idempotency_key)
+    rows = connection.execute(wanted.where(RESERVATION.c.idempotency_key.in_({key for _, key in keys})))
+    return not set(keys).isdisjoint((tenant_id, key) for tenant_id, key in rows)

@@ -1,0 +1,124 @@
+"""Requests that wait for their turn are placed together: each answer is what it would have got alone, in that order."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from muster_coordinator.api.admission import reserve_all
+from muster_coordinator.api.services import Made
+from muster_coordinator.service.admit import reserve
+from muster_coordinator.service.bodies import ReservationRequest, ReservationView
+from muster_coordinator.store.tables import POOL
+from muster_shared.errors import Code, Problem
+from tests.support.service_world import World, asks
+
+VERSION = [column.name for column in POOL.columns].index("version")
+
+
+async def together(world: World, *requests: ReservationRequest) -> list[ReservationView | Code]:
+    """Ask all at once, so that they share a turn."""
+    answers = await asyncio.gather(*(world.reserve(request) for request in requests), return_exceptions=True)
+    found: list[ReservationView | Code] = []
+    for answer in answers:
+        if isinstance(answer, Problem):
+            found.append(answer.code)
+        else:
+            assert isinstance(answer, ReservationView)
+            found.append(answer)
+    return found
+
+
+def told(answers: list[ReservationView | Code]) -> list[str]:
+    return [answer if isinstance(answer, Code) else answer.state for answer in answers]
+
+
+async def test_who_came_first_is_placed_first_and_the_others_see_what_is_left(world: World) -> None:
+    await world.join_all("a1 a2", fabric="fabric-a.1")
+
+    answers = await together(world, *(asks(start="+1h", tenant=f"t{number}") for number in range(4)))
+
+    assert told(answers) == ["placed", "placed", "pending", "pending"]
+    assert len({one.members[0].node_id for one in answers if isinstance(one, ReservationView) and one.members}) == 2
+    refused = answers[2]
+    assert isinstance(refused, ReservationView)
+    assert refused.condition is not None
+    assert refused.condition.reason == "doesNotFit"
+
+
+async def test_all_of_a_turn_are_one_step_of_the_pool(world: World) -> None:
+    await world.join_all("a1 a2", fabric="fabric-a.1")
+    before = (await world.rows())["pool"][0][VERSION]
+
+    await together(world, *(asks(gpus=2, start="+1h", tenant=f"t{number}") for number in range(5)))
+
+    # The first goes alone, since nobody was there to wait for; the other four together.
+    assert (await world.rows())["pool"][0][VERSION] - before <= 2
+
+
+async def test_a_request_that_is_none_is_told_so_and_the_others_are_placed(world: World) -> None:
+    await world.join_all("a1 a2", fabric="fabric-a.1")
+
+    answers = await together(world, asks(start="+1h"), asks(duration="500d"), asks(start="+1h", tenant="other"))
+
+    assert told(answers) == ["placed", Code.INVALID_INPUT, "placed"]
+
+
+async def test_an_unknown_pool_is_told_to_everybody_who_named_it(world: World) -> None:
+    answers = await together(world, asks(pool_id="nowhere"), asks(pool_id="nowhere"))
+
+    assert told(answers) == [Code.NOT_FOUND, Code.NOT_FOUND]
+
+
+async def test_a_key_that_comes_twice_in_one_turn_makes_one_reservation(world: World) -> None:
+    """R51: the same key, at once."""
+    await world.join_all("a1 a2", fabric="fabric-a.1")
+    same = asks(start="+1h", key="k")
+
+    answers = await together(world, asks(start="+5h"), same, same, asks(start="+2h", key="k"), asks(start="+3h"))
+
+    views = [one for one in answers if isinstance(one, ReservationView)]
+    assert told(answers) == ["placed", "placed", "placed", Code.IDEMPOTENCY_MISMATCH, "placed"]
+    assert views[1].id == views[2].id
+    assert len({one.id for one in views}) == 3
+
+
+async def test_a_replay_is_answered_beside_new_requests(world: World) -> None:
+    await world.join_all("a1 a2", fabric="fabric-a.1")
+    first = await world.reserve(asks(start="+1h", key="k"))
+
+    answers = await together(world, asks(start="+2h"), asks(start="+1h", key="k"), asks(start="+3h"))
+
+    assert told(answers) == ["placed", "placed", "placed"]
+    assert isinstance(answers[1], ReservationView)
+    assert answers[1].id == first.id
+
+
+async def test_what_begins_at_once_is_carried_on_beside_what_waits(world: World) -> None:
+    await world.join_all("a1 a2", fabric="fabric-a.1")
+
+    answers = await together(world, asks(), asks(start="+2h"), asks(tenant="other"), asks(tenant="third"))
+
+    assert told(answers) == ["binding", "placed", "binding", "pending"]
+
+
+async def test_a_turn_that_was_planned_on_an_older_pool_goes_one_by_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.join_all("a1 a2", fabric="fabric-a.1")
+    coordinator = world.coordinator
+    database, stolen = coordinator.database, list[str]()
+    write = database.write
+
+    async def overtaken(body: Any, *args: Any) -> Any:
+        if not stolen:  # between the plan and its commit
+            faster = asks(start="+1h", tenant="faster")
+            made = await database.flow(reserve, world.clock.moment(), faster, coordinator.index)
+            stolen.append(made.reservation_id)
+        return await write(body, *args)
+
+    monkeypatch.setattr(database, "write", overtaken)
+    made = await reserve_all(coordinator.services, [asks(start="+1h"), asks(start="+1h", tenant="other")])
+
+    assert [one.view.state for one in made if isinstance(one, Made) and one.view] == ["placed", "pending"]
+    assert await world.state(stolen[0]) == "placed"
