@@ -38,16 +38,26 @@ class Turns(Generic[Q, A]):
             question: Whose caller may go away: others of its turn are answered all the same.
             serve: Answers several questions, in their order. What it raises, all of them are told.
         """
-        asked = _Asked[Q, A](question, asyncio.get_running_loop().create_future())
         line = self._waiting.get(pool)
         if line is not None:
+            asked = _Asked[Q, A](question, asyncio.get_running_loop().create_future())
             line.append(asked)
-        else:
-            self._waiting[pool] = line = deque([asked])
-            turn = asyncio.create_task(self._take(pool, line, serve), name=f"turns of {pool}")
-            self._turns.add(turn)
-            turn.add_done_callback(self._turns.discard)
-        return await asked.answer
+            return await asked.answer
+        self._waiting[pool] = line = deque[_Asked[Q, A]]()
+        try:
+            (answer,) = await serve([question])
+            return answer
+        finally:
+            self._hand_on(pool, line, serve)
+
+    def _hand_on(self, pool: str, line: deque[_Asked[Q, A]], serve: Callable[[list[Q]], Awaitable[list[A]]]) -> None:
+        """Let those go who came in meanwhile, in a task of its own: the caller, whose turn is over, may go away."""
+        if not line:
+            del self._waiting[pool]
+            return
+        turn = asyncio.create_task(self._take(pool, line, serve), name=f"turns of {pool}")
+        self._turns.add(turn)
+        turn.add_done_callback(self._turns.discard)
 
     async def _take(self, pool: str, line: deque[_Asked[Q, A]], serve: Callable[[list[Q]], Awaitable[list[A]]]) -> None:
         try:
