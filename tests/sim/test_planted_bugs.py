@@ -15,13 +15,14 @@ import pytest
 from sqlalchemy import Connection
 
 from muster_agent.core import machine
+from muster_coordinator.api import admission
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.advance import next_step
 from muster_coordinator.core.lifecycle.model import Activate
 from muster_coordinator.core.model import BindState, Reservation, State
-from muster_coordinator.service import admit, advance, operate, report, sweep
+from muster_coordinator.service import admit, advance, operate, report, sweep, together
 from muster_coordinator.service import desired as desires
-from muster_coordinator.store import commit
+from muster_coordinator.store import commit, read
 from muster_coordinator.store.tables import ALLOCATION, BOOKING
 from muster_shared.wire import DesiredState
 from tests.support import sim_coordinator
@@ -54,7 +55,13 @@ def freed_without_waiting_for_the_unbind(patch: pytest.MonkeyPatch) -> None:
 
 def booked_without_looking_again(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(commit, "_still_fits", lambda *_: True)
-    honest = operate.prepare
+    honest, whole = operate.prepare, together.enter_all
+
+    def blind(connection: Connection, at: Moment, batch: together.Batch) -> object:
+        version = read.known_pool(connection, batch.snapshot.pool_id).version
+        return whole(connection, at, replace(batch, snapshot=replace(batch.snapshot, version=version)))
+
+    patch.setattr(admission, "enter_all", blind)
 
     def unguarded(connection: Connection, *rest: Any) -> None:
         honest(connection, *rest)
@@ -108,7 +115,8 @@ def bound_for_ever_without_a_coordinator(patch: pytest.MonkeyPatch) -> None:
 
 
 def keys_not_looked_up(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(admit, "_earlier", lambda *_: None)
+    patch.setattr(admit, "earlier_one", lambda *_: None)
+    patch.setattr(together, "_is_known", lambda *_: False)
 
 
 def grants_told_and_not_stored(patch: pytest.MonkeyPatch) -> None:
@@ -134,7 +142,7 @@ def ended_a_minute_late(patch: pytest.MonkeyPatch) -> None:
 PLANTS: dict[Plant, tuple[str, int]] = {
     active_when_any_member_is_bound: ("I04", 1),
     freed_without_waiting_for_the_unbind: ("I09", 1),
-    booked_without_looking_again: ("I01", 4),
+    booked_without_looking_again: ("I01", 10),
     led_without_looking_at_the_epoch: ("I31", 1),
     repaired_with_the_old_members_kept: ("I02", 2),
     active_without_an_event: ("I28", 1),

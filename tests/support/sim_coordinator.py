@@ -1,7 +1,6 @@
 """A simulated coordinator: the real pass, handlers and services, with tasks that can be held up, frozen and killed."""
 
-import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from random import Random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -9,11 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from pydantic import BaseModel
 
 from muster_coordinator.api.handlers import agents, changes, nodes, reservations
-from muster_coordinator.api.services import Services, Turns
+from muster_coordinator.api.services import Made, Services
+from muster_coordinator.api.turns import Turns
 from muster_coordinator.clock import Moment
 from muster_coordinator.loops.pools import PoolPass
 from muster_coordinator.loops.revs import Revs
 from muster_coordinator.notifier import Notifier
+from muster_coordinator.service.bodies import ReservationRequest
 from muster_coordinator.service.desired import desired, desired_rev
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.sweep import FencedError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Answer = BaseModel | Problem | None
 Reply = Callable[[Answer], None]
+Serve = Callable[[list[ReservationRequest]], Awaitable[list[Made | Problem]]]
 
 TICK_MS = 10_000  # between two passes with nothing to do
 HASTE_MS = 2_000  # between two passes when there is always something to do
@@ -49,11 +51,12 @@ HANDLERS: dict[str, Callable[[Any], Coroutine[Any, Any, Answer]]] = {
 }
 
 
-class NoTurns(Turns):
+class NoTurns(Turns[ReservationRequest, Made | Problem]):
     """Let everybody meet: the simulation holds tasks up in the middle, and no loop is there to wait in."""
 
-    def of(self, _pool: str) -> asyncio.Lock:
-        return asyncio.Lock()
+    async def ask(self, pool: str, question: ReservationRequest, serve: Serve) -> Made | Problem:  # noqa: ARG002 - as of `Turns`
+        (answer,) = await serve([question])
+        return answer
 
 
 class SimClock:
@@ -166,6 +169,8 @@ class SimCoordinator:
 
         def work() -> None:
             try:
+                if kind == "reserve" and self._kernel.task is not None:
+                    self._kernel.task.is_flow = True
                 answer = ran(HANDLERS[kind](cast("Call[Services, Any, None]", call)))
             except Problem as problem:
                 answer = problem

@@ -15,7 +15,7 @@ from muster_coordinator.core.repair.plan import Repaired, plan_repair
 from muster_coordinator.core.repair.targets import untrusted
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service import storm
-from muster_coordinator.service.admit import condition_of
+from muster_coordinator.service.conditions import condition_of
 from muster_coordinator.service.ends import end
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.risks import known_risks, mark, written_risks
