@@ -151,7 +151,7 @@ async def test_refused_extensions_in_a_loop_give_nothing_away(world: World, door
     async def creates(door: Coordinator) -> list[str]:
         return [(await door.reserve(asks(gpus=1, duration="30m", tenant=f"t{n}"))).state for n in range(10)]
 
-    count, *made = await asyncio.gather(refused(), *(creates(door) for door in doors))
+    count, made = await asyncio.gather(refused(), asyncio.gather(*(creates(door) for door in doors)))
 
     assert count == 10
     assert {state for states in made for state in states} == {"pending"}
