@@ -9,12 +9,13 @@ import pytest
 from sqlalchemy import Connection, Row, text
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.service import join, operate
+from muster_coordinator.service import join, maintenance, operate
 from muster_coordinator.service.admit import reserve
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.bodies import ReservationRequest
 from muster_coordinator.service.desired import desired
 from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.service.maintenance_bodies import MaintenanceRequest
 from muster_coordinator.service.report import report
 from muster_coordinator.store import migrate
 from muster_coordinator.store.engine import Database
@@ -183,6 +184,30 @@ async def test_what_the_services_made_breaks_nothing(scene: Scene) -> None:
 
 async def test_each_planted_violation_is_seen(scene: Scene) -> None:
     for name, (number, *statements) in PLANTS.items():
+        assert number in await scene.found_with(tuple(statements), Watch()), name
+
+
+OF_UPKEEP = "reservation_id = '{upkeep}'"
+INTO_WINDOW = f"start_ms = {START + 5 * 3_600_000}, end_ms = {START + 6 * 3_600_000}"
+
+PLANTS_OF_UPKEEP = {
+    "a booked node is not booked": ("I13", f"UPDATE booking SET live = false WHERE {OF_UPKEEP} AND node_id = '{{a}}'"),
+    "a booking that nobody told of": ("I13", "UPDATE maintenance_node SET booked = false WHERE node_id = '{a}'"),
+    "a booking outlives its maintenance": ("I13", "UPDATE maintenance SET ended_ms = 1"),
+    "a booking of another window": ("I13", f"UPDATE booking SET end_ms = end_ms + 1 WHERE {OF_UPKEEP}"),
+    "a GPU is left out": ("I13", f"UPDATE booking SET mask = 1 WHERE {OF_UPKEEP}"),
+    "a booking of nobody": ("I13", f"UPDATE booking SET allocation_id = 'x' WHERE {OF_UPKEEP} AND node_id = '{{a}}'"),
+    "a version without an event": ("I28", "UPDATE maintenance SET version = version + 1"),
+    "somebody new in the window": ("I19", f"UPDATE booking SET {INTO_WINDOW} WHERE allocation_id = {LATER}"),
+}
+
+
+async def test_each_planted_violation_of_maintenance_is_seen(scene: Scene) -> None:
+    wanted = MaintenanceRequest(nodes=[*NODES], start="+5h", duration="2h", reason="new fans")
+    scene.ids["upkeep"] = await scene.database.flow(maintenance.create, scene.at(), wanted, scene.index)
+    assert await scene.found() == []
+
+    for name, (number, *statements) in PLANTS_OF_UPKEEP.items():
         assert number in await scene.found_with(tuple(statements), Watch()), name
 
 
