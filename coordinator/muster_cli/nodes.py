@@ -108,12 +108,18 @@ def slots(session: Session, /, node: str, shares: int, device: str | None) -> No
 @nodes.command
 @click.argument("node")
 @_reason
+@click.option("--force", is_flag=True, help="Its machine is gone for good: repair what is booked on it elsewhere.")
 @confirmed()
 @connected
-def remove(session: Session, /, node: str, reason: str | None, *, yes: bool) -> None:
-    """Take a node out for good. It must be silent and empty; what happened on it stays on record."""
-    confirm(f"Remove {node} for good?", yes=yes)
-    session.client.send("DELETE", _path(node), query={"reason": reason})
+def remove(session: Session, /, node: str, reason: str | None, *, force: bool, yes: bool) -> None:
+    """Take a node out for good. It must be silent and empty; what happened on it stays on record.
+
+    With --force what is booked or bound on it is given up and repaired. If the machine is in fact alive, two tenants
+    may share GPUs: power it off first.
+    """
+    question = f"Is the machine of {node} gone for good?" if force else f"Remove {node} for good?"
+    confirm(question, yes=yes)
+    session.client.send("DELETE", _path(node), query={"reason": reason, "force": "true" if force else None})
     say(f"Removed {node}.")
 
 

@@ -192,3 +192,37 @@ async def test_r13_a_node_with_a_booking_or_maintenance_ahead_is_not_removed(wor
     assert id_of(window) in kept.value.detail
     await world.coordinator.operate(maintenance.cancel, id_of(window))
     await world.coordinator.write(remove_node, "a1", "sold")
+
+
+async def test_r13_a_removal_by_force_repairs_every_booking_of_the_node_and_gives_up_what_is_bound(
+    world: World,
+) -> None:
+    """LP 1721456: force means that the machine is gone for good."""
+    await world.join("a1")
+    ahead = await world.reserve(asks(start="+30h"))
+    running = await world.reserve(asks(duration="5h"))
+    await world.settle()
+    await declare(world, "a1", start="+40h", duration="1h")
+    world.agents["a1"].is_up = False
+    await world.wait(5 * MINUTE)
+    await world.join("a2")
+    assert (await world.nodes_of(ahead.id), await world.state(running.id)) == ("a1", "active")
+
+    await world.coordinator.operate(remove_node, "a1", "burnt", force=True)
+
+    assert (await world.nodes_of(ahead.id), await world.state(ahead.id)) == ("a2", "placed")
+    assert (await world.get(running.id)).at_risk != []
+    page = await world.coordinator.database.read(
+        maintenance_look.listed, world.clock.moment(), world.coordinator.index, limit=10
+    )
+    assert [booked(one) for one in page] == [{}]
+
+
+async def test_r13_a_node_that_reports_is_not_removed_by_force_either(world: World) -> None:
+    await world.join("a1")
+    before = await world.rows()
+
+    with pytest.raises(Problem, match="stop its agent first"):
+        await world.coordinator.write(remove_node, "a1", None, force=True)
+
+    assert await world.rows() == before

@@ -122,6 +122,16 @@ def unbook(connection: Connection, maintenance_id: str) -> None:
     connection.execute(update(BOOKING).where(mine).values(live=False))
 
 
+def forget_node(connection: Connection, node_id: str) -> None:
+    """Take a node that is gone out of every window that is not over."""
+    ahead = select(MAINTENANCE.c.id).where(_IS_OPEN)
+    mine = MAINTENANCE_NODE.c.node_id == node_id, MAINTENANCE_NODE.c.maintenance_id.in_(ahead)
+    for maintenance_id in connection.execute(select(MAINTENANCE_NODE.c.maintenance_id).where(*mine)).scalars().all():
+        holder = BOOKING.c.allocation_id == f"{maintenance_id}/{node_id}"
+        connection.execute(update(BOOKING).where(holder).values(live=False))
+    connection.execute(MAINTENANCE_NODE.delete().where(*mine))
+
+
 def nodes_without_atoms(connection: Connection, node_ids: Collection[str]) -> frozenset[str]:
     """Return those nodes that have never reported a device: there is nothing to book on them."""
     having = select(ATOM.c.node_id).where(ATOM.c.node_id.in_(node_ids)).distinct()

@@ -33,6 +33,7 @@ class RemovalQuery(Request):
     """Why a node leaves."""
 
     reason: Text | None = Field(default=None, description="Kept with the event")
+    force: bool = Field(default=False, description="The machine is gone for good: give up what is booked on it")
 
 
 async def listed(call: Call[Services, None, NodeQuery]) -> Page:
@@ -101,10 +102,12 @@ async def cut(call: Call[Services, NodeSlots, None]) -> NodeView:
 
 
 async def removed(call: Call[Services, None, RemovalQuery]) -> None:
-    """Take a silent, empty node out for good."""
-    services = call.services
-    await services.database.write(remove_node, services.clock.moment(), call.path["id"], call.query.reason)
-    services.changed.beat()
+    """Take a silent node out for good: an empty one, or one whose machine is gone with what is booked on it."""
+    services, query = call.services, call.query
+    touched = await services.database.write(
+        remove_node, services.clock.moment(), call.path["id"], query.reason, force=query.force
+    )
+    await services.advance_all(touched)
 
 
 async def pools(call: Call[Services, None, None]) -> Page:

@@ -70,8 +70,8 @@ _WORDS: Final[dict[RiskCode, str]] = {
 
 _ORDERED: Final[frozenset[RiskCode]] = frozenset({"cordoned", "draining", "leased", "maintenance"})
 
-_AT_ONCE: Final[frozenset[RiskCode]] = frozenset({"draining"})
-"""Moved whatever the horizon: somebody waits for the node to be empty."""
+_AT_ONCE: Final[frozenset[RiskCode]] = frozenset({"draining", "nodeGone"})
+"""Moved whatever the horizon: somebody waits for the node to be empty, or it never comes back."""
 
 _NO_HARM_TO_TENANTS: Final[frozenset[RiskCode]] = frozenset(
     {"cordoned", "draining", "leased", "unreachable", "maintenance"}
