@@ -101,3 +101,20 @@ async def test_what_cannot_be_is_refused_with_the_field_and_changes_nothing(api:
         assert (await api.call("POST", f"/v1/maintenance/mnt_x/{verb}"))[0] == 404
     assert (await api.call("POST", f"/v1/maintenance/{window['id']}/end"))[0] == 409
     assert await api.rows() == before
+
+
+async def test_r13_a_node_whose_machine_is_gone_is_removed_by_force_and_its_booking_goes_elsewhere(api: Api) -> None:
+    await api.join("a1")
+    _, booked = await api.call("POST", "/v1/reservations", {**EIGHT, "start": "+30h"})
+    window = await declared(api, "a1", start="+40h")
+    api.clock.ms += 600_000
+    await api.join("a2")
+
+    refused, refusal = await api.call("DELETE", "/v1/nodes/a1")
+    status, _ = await api.call("DELETE", "/v1/nodes/a1?force=true&reason=burnt")
+
+    assert (refused, booked["id"] in refusal["detail"], "--force" in refusal["detail"]) == (409, True, True)
+    assert status == 204
+    _, moved = await api.call("GET", f"/v1/reservations/{booked['id']}")
+    assert (moved["state"], [one["nodeName"] for one in moved["members"]]) == ("placed", ["a2"])
+    assert (await api.call("GET", f"/v1/maintenance/{window['id']}"))[1]["nodes"] == []

@@ -187,6 +187,11 @@ async def test_a_node_is_removed_only_by_who_means_it(coordinator: Coordinator) 
     unsure = await coordinator.muster("nodes", "remove", "gpu-01", "--reason", "sold")
     sure = await coordinator.muster("nodes", "remove", "gpu-01", "--reason", "sold", "--yes")
 
-    assert (unsure.exit_code, sure.exit_code) == (2, 0)
-    assert [asked.call for asked in coordinator.asked] == ["DELETE /v1/nodes/gpu-01?reason=sold"]
+    forced = await coordinator.muster("nodes", "remove", "gpu-01", "--force", "--yes")
+
+    assert (unsure.exit_code, sure.exit_code, forced.exit_code) == (2, 0, 0)
+    assert [asked.call for asked in coordinator.asked] == [
+        "DELETE /v1/nodes/gpu-01?reason=sold",
+        "DELETE /v1/nodes/gpu-01?force=true",
+    ]
     assert sure.stderr == "Removed gpu-01.\n"

@@ -1,5 +1,7 @@
 """Maintenance and those who are in its way: whom it moves, whom it leaves, and who is let in no more."""
 
+import asyncio
+
 from sqlalchemy import select
 
 from muster_coordinator.store.tables import BOOKING
@@ -188,3 +190,20 @@ async def test_a_preview_foretells_who_moves_where_and_who_stays_and_changes_not
     assert await world.nodes_of(ahead.id) == other
     await declare(world, "a1", "a2")
     assert await world.nodes_of(ahead.id) == "b1"
+
+
+async def test_whoever_is_faster_the_nodes_are_free_for_maintenance_and_everybody_is_placed_beside_them(
+    world: World,
+) -> None:
+    names = [f"a{number}" for number in range(1, 9)]
+    await world.join_all(" ".join(names))
+
+    window, gangs = await asyncio.gather(
+        declare(world, *names[:4]),
+        asyncio.gather(*(world.reserve(asks(start="+3h", key=f"key-{one}")) for one in range(4))),
+    )
+    await world.wait(31 * SECOND)
+
+    assert booked(await shown(world, id_of(window))) == dict.fromkeys(names[:4], True)
+    assert {await world.state(gang.id) for gang in gangs} == {"placed"}
+    assert {await world.nodes_of(gang.id) for gang in gangs} == set(names[4:])

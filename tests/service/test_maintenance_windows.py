@@ -7,6 +7,7 @@ import pytest
 from muster_coordinator.service import maintenance, maintenance_look
 from muster_coordinator.service.remove import remove_node
 from muster_shared.errors import Code, Problem
+from tests.support.series_world import at, comes, created, look, states
 from tests.support.service_world import DAY, HOUR, MINUTE, SECOND, START_MS, World, asks
 from tests.support.upkeep_world import booked, declare, id_of, shown, wants
 
@@ -226,3 +227,18 @@ async def test_r13_a_node_that_reports_is_not_removed_by_force_either(world: Wor
         await world.coordinator.write(remove_node, "a1", None, force=True)
 
     assert await world.rows() == before
+
+
+async def test_r41_a_day_of_maintenance_holds_up_one_occurrence_of_a_weekly_series_and_no_other(world: World) -> None:
+    """SchedMD 24838, 7458."""
+    await world.join("a1")
+    first_ms = at("2027-01-15T10:00:00Z")
+    window = await declare(world, "a1", start=first_ms + 14 * DAY, duration="1d")
+
+    weekly = await created(world, comes("FREQ=WEEKLY;COUNT=4"))
+
+    assert states(weekly) == ["placed", "placed", "pending", "placed"]
+    assert "1 node in maintenance until" in (weekly.occurrences[2].reason or "")
+    await world.coordinator.operate(maintenance.cancel, id_of(window))
+    await world.settle()
+    assert states(await look(world, weekly.id)) == ["placed"] * 4
