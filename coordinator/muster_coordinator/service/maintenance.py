@@ -10,14 +10,14 @@ from typing import Final
 from sqlalchemy import Connection, RowMapping, exists, insert, or_, select, update
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.core.model import State
+from muster_coordinator.core.model import BindState, State
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.maintenance_bodies import MaintenanceRequest
 from muster_coordinator.service.maintenance_draft import MaintenanceDraft, drafted
 from muster_coordinator.store import commit, maintenance, read
 from muster_coordinator.store.commit import Fact
-from muster_coordinator.store.tables import ATOM, BOOKING, MAINTENANCE, MAINTENANCE_NODE, RESERVATION
+from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, MAINTENANCE, MAINTENANCE_NODE, RESERVATION
 from muster_shared.errors import Code, Problem
 from muster_shared.time import Window, format_instant
 
@@ -180,7 +180,11 @@ def due(connection: Connection, at: Moment, pool_id: str) -> list[str]:
     mine = MAINTENANCE_NODE.c.maintenance_id == MAINTENANCE.c.id
     node_id = MAINTENANCE_NODE.c.node_id
     overlapping = BOOKING.c.start_ms < MAINTENANCE.c.end_ms, BOOKING.c.end_ms > MAINTENANCE.c.start_ms
-    is_free = ~exists().where(BOOKING.c.node_id == node_id, BOOKING.c.live, *overlapping)
+    is_unbound = or_(
+        MAINTENANCE.c.start_ms > at.ms,
+        ~exists().where(ALLOCATION.c.node_id == node_id, ALLOCATION.c.bind_state == BindState.UNBINDING),
+    )
+    is_free = ~exists().where(BOOKING.c.node_id == node_id, BOOKING.c.live, *overlapping), is_unbound
     has_atoms = exists().where(ATOM.c.node_id == node_id)
     wanted = select(MAINTENANCE.c.id).where(
         MAINTENANCE.c.pool_id == pool_id,
@@ -189,7 +193,7 @@ def due(connection: Connection, at: Moment, pool_id: str) -> list[str]:
             MAINTENANCE.c.state == "declared",
             MAINTENANCE.c.end_ms <= at.ms,
             MAINTENANCE.c.state.in_(_AHEAD) & (MAINTENANCE.c.start_ms <= at.ms),
-            exists().where(mine, ~MAINTENANCE_NODE.c.booked, has_atoms, is_free),
+            exists().where(mine, ~MAINTENANCE_NODE.c.booked, has_atoms, *is_free),
         ),
     )
     return list(connection.execute(wanted.order_by(MAINTENANCE.c.start_ms, MAINTENANCE.c.id)).scalars())

@@ -9,7 +9,9 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import Booked, Reservation, State
 from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.repair.plan import Repaired, plan_repair
+from muster_coordinator.core.repair.targets import untrusted
 from muster_coordinator.core.snapshot import Snapshot
+from muster_coordinator.service import storm
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.look import known_pool
 from muster_coordinator.service.maintenance_bodies import (
@@ -141,6 +143,7 @@ def _foretold(
     for node_id, reservation_ids in ways.items():
         for reservation_id in reservation_ids:
             nodes_of.setdefault(reservation_id, set()).add(node_id)
+    shunned = untrusted(snapshot, storm.seen(snapshot, at.ms), at.ms, pool_row.policy)
     told: dict[str, InTheWay] = {}
     for number, reservation_id in enumerate(read.soonest_first(connection, nodes_of)):
         found = read.reservation(connection, reservation_id)
@@ -151,7 +154,7 @@ def _foretold(
             continue
         bad = frozenset(nodes_of[reservation_id])
         window = Window(max(reservation.start_ms, at.ms), reservation.window.end_ms)
-        answer = plan_repair(reservation, bad, snapshot, window, pool_row.policy, seed=0)
+        answer = plan_repair(reservation, bad, snapshot, window, pool_row.policy, seed=0, shunned=bad | shunned)
         if isinstance(answer, Refusal):
             told[reservation_id] = _in_the_way(reservation, f"stays for now: {answer.sentence}")
             continue
