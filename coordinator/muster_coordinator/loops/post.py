@@ -56,9 +56,10 @@ class TargetRefusedError(OSError):
 class Post:
     """The way out."""
 
-    def __init__(self, inside: Allowed) -> None:
+    def __init__(self, inside: Allowed, timeout_s: float = TIMEOUT_S) -> None:
         """Send to the public internet, and to what is allowed beside it."""
         self.inside: Final = inside
+        self._timeout_s: Final = timeout_s
         self._sessions: dict[bool, ClientSession] = {}
         self._agent: Final = f"muster/{version('gpu-muster')}"
 
@@ -77,7 +78,7 @@ class Post:
         try:
             return await self._attempt(URL(url), sent, body)
         except TimeoutError:
-            return Verdict(None, f"no answer within {TIMEOUT_S:.0f} s")
+            return Verdict(None, f"no answer within {self._timeout_s:g} s")
         except ClientConnectorCertificateError as error:
             return Verdict(None, f"its certificate is not accepted: {error.certificate_error}")
         except ClientConnectorError as error:
@@ -112,7 +113,7 @@ class Post:
                     resolver=_Guard(self.inside, is_tls=is_tls), use_dns_cache=False, limit=0, limit_per_host=IN_FLIGHT
                 ),
                 cookie_jar=DummyCookieJar(),
-                timeout=ClientTimeout(total=TIMEOUT_S),
+                timeout=ClientTimeout(total=self._timeout_s),
                 auto_decompress=False,
                 trust_env=False,
             )
