@@ -9,7 +9,7 @@ from muster_shared.errors import Code, Problem
 from tests.support.service_world import World, asks
 
 
-async def test_the_same_body_is_answered_with_the_same_reservation(world: World) -> None:
+async def test_r51_the_same_body_is_answered_with_the_same_reservation(world: World) -> None:
     await world.join("a1")
     first = await world.reserve(asks(key="weekly", start="+2h"))
     before = await world.rows()
@@ -21,7 +21,7 @@ async def test_the_same_body_is_answered_with_the_same_reservation(world: World)
     assert await world.rows() == before
 
 
-async def test_another_body_is_refused_and_changes_nothing(world: World) -> None:
+async def test_r51_another_body_is_refused_and_changes_nothing(world: World) -> None:
     await world.join("a1")
     await world.reserve(asks(key="weekly"))
     before = await world.rows()
@@ -33,7 +33,7 @@ async def test_another_body_is_refused_and_changes_nothing(world: World) -> None
     assert await world.rows() == before
 
 
-async def test_a_key_belongs_to_its_tenant(world: World) -> None:
+async def test_r51_a_key_belongs_to_its_tenant(world: World) -> None:
     await world.join("a1")
     mine = await world.reserve(asks(gpus=4, key="weekly"))
 
@@ -43,7 +43,7 @@ async def test_a_key_belongs_to_its_tenant(world: World) -> None:
     assert (await world.get(mine.id)).tenant_id == "acme"
 
 
-async def test_a_key_outlives_its_reservation_and_the_coordinator(world: World) -> None:
+async def test_r51_a_key_outlives_its_reservation_and_the_coordinator(world: World) -> None:
     await world.join("a1")
     first = await world.reserve(asks(key="weekly"))
     await world.coordinator.cancel(first.id)
@@ -56,12 +56,27 @@ async def test_a_key_outlives_its_reservation_and_the_coordinator(world: World) 
     assert (again.id, again.state, again.reason) == (first.id, "ended", "Cancelled")
 
 
-async def test_calls_in_parallel_make_one_reservation(world: World) -> None:
+async def test_r51_calls_in_parallel_make_one_reservation(world: World) -> None:
     await world.join("a1")
 
     made = await asyncio.gather(*(world.reserve(asks(gpus=1, key="weekly")) for _ in range(8)))
 
     assert len({one.id for one in made}) == 1
+    assert len((await world.rows())["reservation"]) == 1
+
+
+async def test_r51_of_two_bodies_at_one_time_one_is_made_and_the_other_refused(world: World) -> None:
+    """Neither is told to wait: whoever comes second meets what the first has stored."""
+    await world.join("a1")
+
+    made = await asyncio.gather(
+        *(world.reserve(asks(gpus=1 + number % 2, key="weekly")) for number in range(8)), return_exceptions=True
+    )
+
+    placed = [one for one in made if not isinstance(one, BaseException)]
+    assert len({one.id for one in placed}) == 1
+    assert len({one.devices[0].count for one in placed}) == 1
+    assert [one.code for one in made if isinstance(one, Problem)] == [Code.IDEMPOTENCY_MISMATCH] * 4
     assert len((await world.rows())["reservation"]) == 1
 
 

@@ -8,7 +8,7 @@ from tests.support.service_world import HOUR, MINUTE, SECOND, World, asks, end_o
 
 
 async def test_a_start_waits_for_the_previous_unbind_and_is_never_an_error(world: World) -> None:
-    """LP 1785841: two bookings that touch; the release takes 20 s."""
+    """R01, LP 1785841: two bookings that touch; the release takes 20 s."""
     node = await world.join("a1")
     first = await world.reserve(asks())
     second = await world.reserve(asks(start=first.end))
@@ -28,11 +28,11 @@ async def test_a_start_waits_for_the_previous_unbind_and_is_never_an_error(world
 
 
 async def test_created_for_now_while_the_pass_runs_each_becomes_active(world: World) -> None:
-    """LP 1704359, 1820476: reservation, allocations and due time appear in one commit."""
+    """R02, LP 1704359, 1820476: reservation, allocations and due time appear in one commit."""
     await world.join_all("a1 a2")
     ids = []
     for _ in range(8):
-        ids.append((await world.reserve(asks(gpus=1))).id)
+        ids.append((await world.reserve(asks(gpus=1, start="now"))).id)
         await world.coordinator.passes.run_once()
     await world.settle()
 
