@@ -1,4 +1,4 @@
-"""Reservations for later: placed for their window at once, tried again for the same one, and late only once it began."""
+"""Reservations for later: placed for their window at once, tried again for the same one, and late once it has begun."""
 
 import pytest
 
