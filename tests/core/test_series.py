@@ -128,6 +128,14 @@ def test_r39_the_first_occurrence_is_the_first_that_is_still_ahead_whole(rule: s
     assert first_of(rule, now) == expected
 
 
+def test_the_window_that_is_looked_at_is_half_open() -> None:
+    daily = Recurrence("FREQ=DAILY", "UTC", "2027-01-15T10:00:00")
+    first_ms = at("2027-01-15T10:00:00Z")
+
+    assert occurrences(daily, first_ms, first_ms + DAY, 9) == [first_ms]
+    assert occurrences(daily, first_ms + 1, first_ms + DAY + 1, 9) == [first_ms + DAY]
+
+
 def test_count_begins_with_the_first_occurrence_that_there_is() -> None:
     found = begun("FREQ=DAILY;COUNT=3", "UTC", time(10), None, at("2027-01-15T10:30:00Z"))
 
