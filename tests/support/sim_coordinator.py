@@ -142,6 +142,10 @@ class SimCoordinator:
         """Do something just before a transaction so many transactions from now; with `in_pass`, of the pass alone."""
         self._armed = (begins, act, in_pass)
 
+    def disarm(self) -> None:
+        """Let nothing more go wrong by appointment: a crash that comes after everything is mended is never mended."""
+        self._armed = None
+
     def at_begin(self) -> None:
         """A task of ours is about to begin a transaction: the moment for everything that can go wrong."""
         if self._armed is not None:

@@ -66,6 +66,7 @@ class Faults:
         self._kernel.calm = True
         self._network.cut.clear()
         for coordinator in self._coordinators:
+            coordinator.disarm()
             if not coordinator.is_up:
                 coordinator.start()
         for host in self._hosts:
