@@ -46,6 +46,21 @@ def test_the_environment_overrides_the_file_and_other_names_are_not_ours(tmp_pat
     assert (config.listen_port, config.tick_ms, config.policy) == (9000, 7, {"top_n": 3})
 
 
+def test_where_webhooks_may_go_is_a_list_in_the_file_and_one_line_in_the_environment(tmp_path: Path) -> None:
+    path = write(tmp_path, 'webhook_allow = ["10.0.0.0/8", "hooks.internal"]')
+
+    assert load(path, {}).webhook_allow == ("10.0.0.0/8", "hooks.internal")
+    assert load(path, {"MUSTER_COORDINATOR_WEBHOOK_ALLOW": "fd00::/8, x.internal"}).webhook_allow == (
+        "fd00::/8",
+        "x.internal",
+    )
+
+
+def test_what_allows_webhooks_nothing_is_a_mistake_that_names_the_entry(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"webhook_allow: .*'10\.0\.0\.1/8' is no address, no network"):
+        load(write(tmp_path, 'webhook_allow = ["hooks.internal", "10.0.0.1/8"]'), {})
+
+
 @pytest.mark.parametrize("text", ["listen_port = ", "\udcff"])
 def test_a_file_that_is_not_toml_is_a_mistake_too(tmp_path: Path, text: str) -> None:
     path = tmp_path / "coordinator.toml"

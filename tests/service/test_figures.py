@@ -9,6 +9,7 @@ from muster_coordinator.service.tally import Tally
 from muster_coordinator.store import commit
 from muster_coordinator.store.tables import EVENT
 from tests.support.service_world import HOUR, MINUTE, World, asks
+from tests.support.upkeep_world import declare
 
 
 async def figured(world: World, tally: Tally | None = None) -> PoolFigures:
@@ -103,3 +104,14 @@ async def test_a_tally_that_meets_an_older_copy_of_its_database_counts_again(wor
 async def published(world: World) -> None:
     """Number every event."""
     await world.coordinator.database.write(lambda connection: commit.publish(connection, 100))
+
+
+async def test_a_node_that_somebody_mends_is_silent_in_maintenance(world: World) -> None:
+    (agent,) = await world.join_all("n1")
+    await declare(world, "n1")
+    await world.wait(2 * HOUR)  # into the window, and out of the first minutes of an epoch
+
+    agent.is_up = False
+    await world.wait(MINUTE)
+
+    assert [one.intent for one in (await figured(world)).silent] == ["maintenance"]

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, RowMapping, Select, func, or_, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, func, or_, select
 
 from muster_coordinator.core.event_types import type_fault
 from muster_coordinator.service.bodies import EventView
@@ -51,8 +51,9 @@ def events(connection: Connection, wanted: Filter, *, after: int, limit: int) ->
     """Return the next events after a sequence number, at most `limit`, in order."""
     # First how far the log goes: what is published meanwhile is for the next look.
     newest: int = connection.execute(select(func.max(EVENT.c.seq))).scalar() or 0
-    asked = select(EVENT).where(EVENT.c.seq > after, EVENT.c.seq <= newest).order_by(EVENT.c.seq).limit(limit)
-    items = [event_view(row) for row in connection.execute(narrowed(asked, wanted)).mappings()]
+    asked = select(EVENT).where(EVENT.c.seq > after, EVENT.c.seq <= newest, *conditions(wanted))
+    rows = connection.execute(asked.order_by(EVENT.c.seq).limit(limit)).mappings()
+    items = [event_view(row) for row in rows]
     seen = items[-1].seq if len(items) == limit else max(newest, after)
     return Batch(items, seen)
 
@@ -71,13 +72,15 @@ def event_view(row: RowMapping) -> EventView:
     )
 
 
-def narrowed(asked: Select[tuple[object, ...]], wanted: Filter) -> Select[tuple[object, ...]]:
-    """Narrow a query of the log to the events that are wanted."""
+def conditions(wanted: Filter) -> list[ColumnElement[bool]]:
+    """Return what a row of the log must satisfy to be wanted."""
+    found: list[ColumnElement[bool]] = []
     if wanted.pool_id is not None:
-        asked = asked.where(EVENT.c.pool_id == wanted.pool_id)
+        found.append(EVENT.c.pool_id == wanted.pool_id)
     if wanted.subject is not None:
-        asked = asked.where(EVENT.c.subject == wanted.subject)
+        found.append(EVENT.c.subject == wanted.subject)
     if wanted.types:
+        whole = [one for one in wanted.types if not one.endswith(".")]
         alike = (EVENT.c.type.startswith(one, autoescape=True) for one in wanted.types if one.endswith("."))
-        asked = asked.where(or_(EVENT.c.type.in_([one for one in wanted.types if not one.endswith(".")]), *alike))
-    return asked
+        found.append(or_(EVENT.c.type.in_(whole), *alike))
+    return found

@@ -8,7 +8,7 @@ from typing import Final
 from sqlalchemy import Connection, func, select
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.core.model import BindState, State
+from muster_coordinator.core.model import BindState, Node, State
 from muster_coordinator.core.placement.filters import group_value
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service.bodies import PoolView
@@ -30,6 +30,7 @@ from muster_coordinator.store.tables import (
     WEBHOOK,
 )
 from muster_shared.codec import loads
+from muster_shared.ids import is_type_id
 from muster_shared.wire import FABRIC_DOMAIN
 
 SILENT_MAX: Final = 100  # silent nodes that are told by name: where there are more, the storm is what matters
@@ -42,7 +43,7 @@ class SilentNode:
 
     name: str
     domain: str  # fabric.domain, empty where it has none
-    intent: str
+    intent: str  # of the operator, or `maintenance`
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +109,7 @@ def figures(connection: Connection, at: Moment, index: PoolIndex, tally: Tally) 
                 events={kind: count for (pool_id, kind), count in counted.items() if pool_id == row.id},
                 nodes=Counter((view.node.intent, view.node.reachable) for view in snapshot.views.values()),
                 nodes_held=held.get(row.id, 0),
-                silent=_silent(snapshot),
+                silent=_silent(snapshot, at.ms),
                 storm=storms[row.id],
                 binding_late=late[BindState.BINDING],
                 releases_overdue=late[BindState.UNBINDING],
@@ -164,12 +165,18 @@ def _late(connection: Connection, row: PoolRow, now_ms: int) -> Counter[str]:
     return Counter({row.bind_state: row.members for row in connection.execute(wanted)})
 
 
-def _silent(snapshot: Snapshot) -> tuple[SilentNode, ...]:
+def _silent(snapshot: Snapshot, now_ms: int) -> tuple[SilentNode, ...]:
     views = sorted((view for view in snapshot.views.values() if not view.node.reachable), key=lambda one: one.node.name)
     return tuple(
-        SilentNode(view.node.name, group_value(view, FABRIC_DOMAIN) or "", view.node.intent)
+        SilentNode(view.node.name, group_value(view, FABRIC_DOMAIN) or "", _intent(view.node, now_ms))
         for view in views[:SILENT_MAX]
     )
+
+
+def _intent(node: Node, now_ms: int) -> str:
+    """Return what people mean a node to be; who is mending it may switch it off."""
+    here = (one.reservation_id for one in node.booked if one.start_ms <= now_ms < one.end_ms)
+    return "maintenance" if any(is_type_id("mnt", holder) for holder in here) else node.intent
 
 
 def _held(connection: Connection) -> dict[str, int]:

@@ -96,8 +96,7 @@ def claim(connection: Connection, at: Moment, webhook_id: str) -> Claimed | None
         return None
     mine = update(DELIVERY).where(DELIVERY.c.number.in_([letter.number for letter in letters]))
     connection.execute(mine.values(attempts=DELIVERY.c.attempts + 1, next_ms=at.ms + CLAIM_MS))
-    secrets = tuple(filter(None, (row["secret"], row["former_secret"])))
-    return Claimed(webhook_id, row["name"], row["url"], secrets, letters)
+    return Claimed(webhook_id, row["name"], row["url"], outbox.secrets(row), letters)
 
 
 def settle(connection: Connection, at: Moment, webhook_id: str, outcomes: Sequence[Outcome]) -> bool:

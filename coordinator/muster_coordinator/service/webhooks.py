@@ -8,7 +8,7 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.event_types import type_fault
 from muster_coordinator.core.webhook.signature import new_secret
 from muster_coordinator.core.webhook.targets import Allowed, url_fault
-from muster_coordinator.service.events import Filter, narrowed
+from muster_coordinator.service.events import Filter, conditions
 from muster_coordinator.service.outbox import CLAIM_MS
 from muster_coordinator.service.webhook_bodies import DeliveryView, ReplayRequest, WebhookRequest, WebhookView
 from muster_coordinator.store import commit, outbox
@@ -128,12 +128,12 @@ def replay(connection: Connection, at: Moment, name: str, asked: ReplayRequest) 
         ).rowcount
         known = select(DELIVERY.c.seq).where(mine)
         columns = (literal(row["id"]), EVENT.c.seq, literal(WAITING), literal(0), literal(at.ms))
+        wanted = conditions(Filter(types=loads(row["types"])))
         missing = select(*columns).where(
-            *_between(EVENT.c.seq, asked), EVENT.c.subject != row["id"], EVENT.c.seq.not_in(known)
+            *_between(EVENT.c.seq, asked), EVENT.c.subject != row["id"], EVENT.c.seq.not_in(known), *wanted
         )
         into = ["webhook_id", "seq", "state", "attempts", "next_ms"]
-        wanted = narrowed(missing, Filter(types=loads(row["types"])))
-        queued += connection.execute(insert(DELIVERY).from_select(into, wanted)).rowcount
+        queued += connection.execute(insert(DELIVERY).from_select(into, missing)).rowcount
     if queued:
         _record(connection, at, row, Fact("webhook.replayed", {"name": row["name"], "queued": queued}))
     return queued
@@ -165,7 +165,7 @@ def secrets_of(connection: Connection, name: str) -> tuple[str, str, tuple[str, 
         Problem: `NOT_FOUND`.
     """
     row = _row(connection, name)
-    return row["id"], row["url"], tuple(filter(None, (row["secret"], row["former_secret"])))
+    return row["id"], row["url"], outbox.secrets(row)
 
 
 def deliveries(

@@ -53,6 +53,12 @@ def locked(connection: Connection, id_or_name: str) -> RowMapping | None:
     return connection.execute(wanted.with_for_update(key_share=True)).mappings().first()
 
 
+def secrets(row: RowMapping) -> tuple[str, ...]:
+    """Return the secrets that sign what a receiver is sent, the newest first."""
+    former: str | None = row["former_secret"]
+    return (row["secret"],) if former is None else (row["secret"], former)
+
+
 def changed(connection: Connection, webhook_id: str, **columns: object) -> int:
     """Write a change of a receiver that is an event; return the receiver's new version."""
     raised = update(WEBHOOK).where(WEBHOOK.c.id == webhook_id)
