@@ -37,6 +37,7 @@ SOUND: Series = {
     'muster_storm_domains{pool="p",mode="partial"}': "0",
     'muster_storm_domains{pool="p",mode="domainLost"}': "0",
     'muster_storm_domains{pool="p",mode="poolDark"}': "0",
+    'muster_storm_domains{pool="p",mode="cutOff"}': "0",
     'muster_nodes{pool="p",intent="schedulable",reachable="true"}': "7",
     'muster_nodes{pool="p",intent="schedulable",reachable="false"}': "0",
     'muster_nodes{pool="p",intent="cordoned",reachable="true"}': "1",
@@ -53,6 +54,7 @@ PENDING = 'muster_reservations_pending{pool="p",reason="BookingRepairFailed"}'
 SILENT = 'muster_node_silent{pool="p",node="n1",domain="f.1",intent="schedulable"}'
 LOST = 'muster_storm_domains{pool="p",mode="domainLost"}'
 DARK = 'muster_storm_domains{pool="p",mode="poolDark"}'
+CUT_OFF = 'muster_storm_domains{pool="p",mode="cutOff"}'
 HEARD = 'muster_nodes{pool="p",intent="schedulable",reachable="true"}'
 UNHEARD = 'muster_nodes{pool="p",intent="schedulable",reachable="false"}'
 IN_POOL = {"pool": "p"}
@@ -88,7 +90,8 @@ SCENES: dict[str, tuple[Series, Firing, int]] = {
         {"MusterStorm": IN_POOL},
         12,
     ),
-    "a silent fleet, as the brake tells it": ({DARK: turns(0, 1)}, {"MusterFleetSilent": IN_POOL}, 12),
+    "a storm over most of a pool": ({DARK: turns(0, 1)}, {"MusterStorm": IN_POOL}, 12),
+    "a silent fleet, as the brake tells it": ({CUT_OFF: turns(0, 1)}, {"MusterFleetSilent": IN_POOL}, 12),
     "a silent fleet, counted": (
         {
             HEARD: turns(7, 0),

@@ -15,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from muster_coordinator.clock import Clock
 from muster_coordinator.core.model import Intent
+from muster_coordinator.core.repair.brake import Mode
 from muster_coordinator.metrics import Counts
 from muster_coordinator.service.figures import Figures, PoolFigures, ReceiverFigures, figures
 from muster_coordinator.service.index import PoolIndex
@@ -23,8 +24,8 @@ from muster_coordinator.store.engine import Database
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
 KEPT_MS: Final = 1_000  # two scrapers, or an impatient one, cost one look at the database
-MODES: Final = ("partial", "domainLost", "poolDark")
-"""What the storm brake announces, from the mildest on. Source: facts on reliability, section 3.2."""
+MODES: Final = tuple(mode for mode in get_args(Mode) if mode != "normal")
+"""What the storm brake announces, from the mildest on."""
 
 Pools = tuple[PoolFigures, ...]
 
