@@ -15,8 +15,8 @@ from muster_coordinator.core.repair.brake import (
     Storm,
     held_until_ms,
     relaxed,
-    storm,
 )
+from muster_coordinator.core.repair.brake import storm as judged
 from muster_coordinator.core.repair.flaps import DAY_MS, flapping_until_ms, with_flip
 from muster_coordinator.core.repair.targets import is_steady, untrusted
 from muster_coordinator.core.snapshot import Snapshot
@@ -24,6 +24,10 @@ from tests.support.drawings import nodes
 
 NOW_MS = 10 * DAY_MS
 MINUTE_MS = 60_000
+
+
+def storm(pool: Sequence[Node], now_ms: int) -> Storm:
+    return judged(Snapshot.of("pool", 1, pool), now_ms)
 
 
 def fallen(domains: str, since_ms: int = NOW_MS) -> list[Node]:

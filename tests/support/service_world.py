@@ -134,7 +134,7 @@ class Coordinator:
 
     async def take_report(self, node_id: str, sent: Report) -> ReportAnswer:
         heard = await self.write(report, node_id, sent)
-        await self.services.advance_all(heard.reservation_ids)
+        await self.services.advance_heard(heard.reservation_ids)
         return heard.answer
 
 

@@ -16,6 +16,7 @@ from muster_coordinator.service.advance import advance
 from muster_coordinator.service.bodies import ReservationRequest, ReservationView
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.store.engine import Database
+from muster_coordinator.store.read import soonest_first
 from muster_shared.errors import Problem
 
 
@@ -25,6 +26,14 @@ class Made:
 
     admitted: Admitted
     view: ReservationView | None
+
+
+@dataclass(slots=True)
+class Heard:
+    """Reservations that reports concern and that nobody has looked at yet."""
+
+    reservation_ids: set[str] = field(default_factory=set[str])
+    is_taken: bool = False  # somebody is at it, and takes what comes in meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +52,27 @@ class Services:
     counts: Counts = field(default_factory=Counts)
     exposition: Exposition = field(default_factory=Exposition)
     post: Post = field(default_factory=lambda: Post(Allowed()))
+    heard: Heard = field(default_factory=Heard)
 
     async def advance_all(self, reservation_ids: Iterable[str]) -> None:
         """Carry reservations on after a change, each in its own transaction; the next pass does what is missed."""
         for reservation_id in reservation_ids:
             await self.database.write(advance, self.clock.moment(), reservation_id, self.index)
         self.changed.beat()
+
+    async def advance_heard(self, reservation_ids: Iterable[str]) -> None:
+        """Carry on what a report concerns, together with what other reports bring in meanwhile: soonest start first.
+
+        When a rack fails, its nodes report within a second: their bookings are one batch, in the order of the starts.
+        """
+        heard = self.heard
+        heard.reservation_ids.update(reservation_ids)
+        if heard.is_taken:
+            return
+        heard.is_taken = True
+        try:
+            while heard.reservation_ids:
+                taken, heard.reservation_ids = heard.reservation_ids, set()
+                await self.advance_all(await self.database.read(soonest_first, taken))
+        finally:
+            heard.is_taken = False

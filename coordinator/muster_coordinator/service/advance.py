@@ -25,7 +25,7 @@ from muster_coordinator.core.lifecycle.model import (
 from muster_coordinator.core.model import EndReason, Reservation
 from muster_coordinator.service.ends import end, end_at_once
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.repair import Repairs
+from muster_coordinator.service.repair import Repairs, Taken
 from muster_coordinator.service.waiting import requeue
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
@@ -44,8 +44,8 @@ class _Walk:
         self.pool_row = pool_row
         self.repairs = Repairs(connection, at, pool_row, index)
 
-    def take(self, reservation: Reservation, row: RowMapping, step: Step) -> bool:
-        """Write one step; False where the storm brake holds it, and nothing was written."""
+    def take(self, reservation: Reservation, row: RowMapping, step: Step) -> Taken:
+        """Write one step."""
         match step:
             case Check(starting):
                 return self.repairs.check(reservation, row, starting=starting)
@@ -54,7 +54,7 @@ class _Walk:
             case _:
                 self._take(reservation, step)
                 self.repairs.has_changed_pool = True
-                return True
+                return "goes on"
 
     def _take(self, reservation: Reservation, step: Expire | Requeue | Order | Activate | End | Free) -> None:
         match step:
@@ -104,6 +104,7 @@ def advance(connection: Connection, at: Moment, reservation_id: str, index: Pool
         assert found is not None, "reservations are never deleted"
         reservation, row = found
         step = next_step(reservation, at.ms, pool_row.policy, row["check_due_ms"], pool_row.epoch_since_ms)
-        if step is None or not walk.take(reservation, row, step):
-            return steps > 0
+        taken = "held" if step is None else walk.take(reservation, row, step)
+        if taken != "goes on":
+            return steps > 0 or taken == "at rest"
     raise RuntimeError(f"{reservation_id} does not come to rest: a bug in the lifecycle")

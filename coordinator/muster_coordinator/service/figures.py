@@ -110,7 +110,7 @@ def figures(connection: Connection, at: Moment, index: PoolIndex, tally: Tally) 
                 nodes=Counter((view.node.intent, view.node.reachable) for view in snapshot.views.values()),
                 nodes_held=held.get(row.id, 0),
                 silent=_silent(snapshot, at.ms),
-                storm=storms[row.id],
+                storm={key: "poolDark" if mode == "cutOff" else mode for key, mode in storms[row.id].items()},
                 binding_late=late[BindState.BINDING],
                 releases_overdue=late[BindState.UNBINDING],
             )

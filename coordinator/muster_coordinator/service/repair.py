@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from functools import cached_property
+from typing import Literal
 
 from sqlalchemy import Connection, RowMapping, update
 
@@ -27,6 +28,9 @@ from muster_coordinator.store.read import PoolRow
 from muster_coordinator.store.tables import RESERVATION
 from muster_shared.codec import encode
 from muster_shared.time import Window
+
+Taken = Literal["goes on", "at rest", "held"]
+"""What came of a step: another may be due; none is now; or a dark pool held it, and nothing was written."""
 
 
 class Repairs:
@@ -56,28 +60,29 @@ class Repairs:
         return self._unchanged
 
     def found(self, reservation: Reservation, row: RowMapping) -> tuple[tuple[Risk, ...], Snapshot]:
-        """Return what is wrong with a reservation now, and the nodes of its members, both as they are stored."""
-        members = read.snapshot(self._connection, self._pool_row, self._at.ms, _nodes(reservation))
+        """Return what is wrong with a reservation now, and a pool with the nodes of its members, as they are stored."""
+        # The pool's row is held: what is known of the pool, caught up, is what is stored.
+        members = (
+            read.snapshot(self._connection, self._pool_row, self._at.ms, _nodes(reservation))
+            if self.has_changed_pool
+            else self.pool()
+        )
         known = {(one.node_id, one.code): one.since_ms for one in known_risks(row)}
         return dated(risks(reservation, members, self._pool_row.policy), known, self._at.ms), members
 
     # --- the check -------------------------------------------------------------------------------------------------
 
-    def check(self, reservation: Reservation, row: RowMapping, *, starting: bool) -> bool:
-        """Look whether a booking is sound, mark what is not, and move what must move.
-
-        Returns:
-            False where the pool is dark: nothing was written, and nothing is to be looked at again before it is not.
-        """
+    def check(self, reservation: Reservation, row: RowMapping, *, starting: bool) -> Taken:
+        """Look whether a booking is sound, mark what is not, and move what must move."""
         found, members = self.found(reservation, row)
         if found and reservation.state is State.PLACED and self.storm.is_dark:
             if starting:
                 self._begin(reservation)
-            return starting
+            return "goes on" if starting else "held"
         mark(self._connection, self._at, reservation, row, found, members)
         if reservation.state is State.ACTIVE:
             self._tend(reservation, row, members)
-            return True
+            return "goes on"
         policy, now_ms = self._pool_row.policy, self._at.ms
         again_ms = next_check_ms(reservation, found, now_ms, policy)
         bad = due_repair(reservation, found, now_ms, policy)
@@ -86,17 +91,17 @@ class Repairs:
             unwanted = bad | {risk.node_id for risk in found if risk.is_for_maintenance}
             # What only maintenance wants away may stay.
             if unwanted != bad and self._move(reservation, row, unwanted, starting=starting) is None:
-                return True
+                return "goes on"
             held_ms = self._repair_placed(reservation, row, bad, starting=starting) if bad else None
             if bad and held_ms is None:
-                return True
+                return "goes on"
         if held_ms is not None:
             again_ms = held_ms if again_ms is None else min(held_ms, again_ms)
         if starting:
             self._begin(reservation)
-        else:
-            self._look_again_at(reservation, again_ms)
-        return True
+            return "goes on"
+        self._look_again_at(reservation, again_ms)
+        return "at rest"
 
     def _begin(self, reservation: Reservation) -> None:
         fact = Fact("reservation.binding", {"nodeIds": [member.node_id for member in reservation.members]})
@@ -145,22 +150,22 @@ class Repairs:
             refusal = self.try_move(reservation, row, bad, Move.REPAIR)
         return refusal
 
-    def replace(self, reservation: Reservation, row: RowMapping, allocation_ids: Collection[str]) -> bool:
-        """Replace members that did not bind; False where the pool is dark, and nothing was done."""
+    def replace(self, reservation: Reservation, row: RowMapping, allocation_ids: Collection[str]) -> Taken:
+        """Replace members that did not bind."""
         if self.storm.is_dark:
-            return False
+            return "held"
         bad = frozenset(one.node_id for one in reservation.members if one.allocation_id in allocation_ids)
         if reservation.activated_ms is not None:
             lost = {one.node_id for one in reservation.members if one.bind is BindState.LOST}
             if not self._replace_in_place(reservation, row, bad, slow=bad - lost):
                 self._look_again_at(reservation, self._at.ms + self._pool_row.policy.retry_interval_ms)
-            return True
+            return "goes on"
         refusal = self.try_move(reservation, row, bad, Move.REPLACE, shunned=self.untrusted())
         if refusal is not None:
             refusal = self.try_move(reservation, row, bad, Move.REPLACE)
         if refusal is not None:
             self._give_up(reservation, refusal)
-        return True
+        return "goes on"
 
     def untrusted(self) -> frozenset[str]:
         """Return the nodes that take nobody over where others can."""
@@ -186,7 +191,9 @@ class Repairs:
             ):
                 return
         protected_ms = reservation.protected_until_ms
-        if protected_ms is not None and any(view.node.intent == "draining" for view in members.ordered):
+        if protected_ms is not None and any(
+            members.views[node_id].node.intent == "draining" for node_id in _nodes(reservation) & members.views.keys()
+        ):
             if self._at.ms >= protected_ms:
                 end(self._connection, self._at, reservation, EndReason.PREEMPTED)
                 return

@@ -26,7 +26,7 @@ _NEXT: Final[Mapping[Mode, str]] = {
 
 def seen(snapshot: Snapshot, now_ms: int) -> Storm:
     """Judge a pool."""
-    return storm((view.node for view in snapshot.ordered), now_ms)
+    return storm(snapshot, now_ms)
 
 
 def announced(pool_row: PoolRow) -> dict[str, Mode]:

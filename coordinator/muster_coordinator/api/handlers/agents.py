@@ -47,7 +47,7 @@ async def reported(call: Call[Services, Report, None]) -> ReportAnswer:
     if heard.old_generations:
         services.counts.fenced("generation", heard.old_generations)
     if heard.is_news:
-        await services.advance_all(heard.reservation_ids)
+        await services.advance_heard(heard.reservation_ids)
     return heard.answer
 
 

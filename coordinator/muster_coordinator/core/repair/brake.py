@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from muster_coordinator.core.model import Node
+from muster_coordinator.core.snapshot import Snapshot
 from muster_shared.wire import FABRIC_DOMAIN
 
 Mode = Literal["normal", "partial", "domainLost", "poolDark", "cutOff"]
@@ -56,28 +57,45 @@ class Storm:
         return max(here, key=_STRICTNESS.__getitem__)
 
 
-def storm(nodes: Iterable[Node], now_ms: int) -> Storm:
-    """Judge a pool from all its nodes as they are now.
+@dataclass(frozen=True, slots=True)
+class Fallen:
+    """The nodes of a pool that are silent or show a bad sign. Carried on while no node's facts change."""
 
-    Args:
-        nodes: In any order. Those that never reported count for nothing.
-        now_ms: Milliseconds UTC.
-    """
-    total: Counter[str] = Counter()
+    totals: Counter[str]  # nodes by domain; those that never reported count for nothing
+    bad: tuple[Node, ...]
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> "Fallen":
+        """Ask every node, or carry on what is known of this pool."""
+        return snapshot.once(("fallen",), cls._asked)
+
+    @classmethod
+    def _asked(cls, snapshot: Snapshot) -> "Fallen":
+        nodes = [view.node for view in snapshot.ordered]
+        totals = Counter(node.home_domain for node in nodes if node.silent_since_ms != 0)
+        return cls(totals, tuple(node for node in nodes if is_bad(node)))
+
+    def revised(self, snapshot: Snapshot, changed: Iterable[int]) -> "Fallen":
+        """Return those of a pool in which some nodes have changed."""
+        del changed  # a look at all of them is as cheap as a look at the totals
+        return self._asked(snapshot)
+
+
+def storm(snapshot: Snapshot, now_ms: int) -> Storm:
+    """Judge a pool as it is now, ms UTC. Cost: in nodes once after each change of their facts, else in bad ones."""
+    fallen = Fallen.of(snapshot)
+    total = fallen.totals.copy()
+    total[POOL] = fallen.totals.total()
     down: Counter[str] = Counter()
     lately: Counter[str] = Counter()
     silent = 0
-    for node in nodes:
-        if node.silent_since_ms == 0:
-            continue
-        keys = (POOL, node.home_domain) if node.home_domain else (POOL,)
-        total.update(keys)
+    for node in fallen.bad:
+        keys = {POOL, node.home_domain}
         silent += not node.reachable
+        down.update(keys)
         since_ms = _bad_since_ms(node)
-        if since_ms is not None:
-            down.update(keys)
-            if now_ms - since_ms <= RECENT_MS:
-                lately.update(keys)
+        if since_ms is not None and now_ms - since_ms <= RECENT_MS:
+            lately.update(keys)
     modes: dict[str, Mode] = {}
     for key, bad in lately.items():
         mode = _pool_mode(bad, total[POOL]) if key == POOL else _domain_mode(bad, down[key], total[key])
@@ -99,8 +117,8 @@ def _bad_since_ms(node: Node) -> int | None:
 
 
 def is_bad(node: Node) -> bool:
-    """Is the node silent, or does it show a bad sign?"""
-    return _bad_since_ms(node) is not None
+    """Is the node silent, or does it show a bad sign? One that never reported is nothing yet."""
+    return node.silent_since_ms != 0 and _bad_since_ms(node) is not None
 
 
 def shows_home(node: Node) -> bool:
