@@ -211,6 +211,7 @@ READY = told(BindState.RESERVED, None)
         (gang_of(State.BINDING, LOST), 11, Replace(("a",))),
         (gang_of(State.BINDING, BOUND), 19, Activate()),
         (gang_of(State.BINDING, BOUND), END_MS, End(EndReason.EXPIRED)),
+        (gang_of(State.BINDING, BOUND, activated_ms=START_MS), END_MS, End(EndReason.COMPLETED)),
         (gang_of(State.BINDING, BOUND, replace(BINDING, allocation_id="b")), 12, None),
         (gang_of(State.BINDING, LOST, replace(READY, allocation_id="b")), 12, Replace(("a",))),
         (gang_of(State.ACTIVE, BOUND), END_MS - 1, None),
@@ -223,6 +224,12 @@ READY = told(BindState.RESERVED, None)
 )
 def test_what_is_due_follows_from_state_and_clock(gang: Reservation, now_ms: int, step: Step | None) -> None:
     assert next_step(gang, now_ms, POLICY, None, 0) == step
+
+
+def test_members_that_nobody_could_replace_are_tried_again_when_that_is_due() -> None:
+    gang = gang_of(State.BINDING, LOST, activated_ms=START_MS)
+
+    assert [next_step(gang, now_ms, POLICY, 12, 0) for now_ms in (11, 12)] == [None, Replace(("a",))]
 
 
 @pytest.mark.parametrize("state", [State.PLACED, State.ACTIVE])

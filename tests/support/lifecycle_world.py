@@ -83,7 +83,10 @@ def after(world: World, step: Step) -> World:
         case Replace(allocation_ids):
             return _replaced(world, set(allocation_ids))
         case Activate():
-            return replace(world, gang=replace(gang, state=moved(gang.state, Move.ACTIVATE)))
+            since_ms = now_ms if gang.activated_ms is None else gang.activated_ms
+            return replace(
+                world, gang=replace(gang, state=moved(gang.state, Move.ACTIVATE), activated_ms=since_ms), due_ms=None
+            )
         case End(reason):
             return ending(world, reason)
         case Free():
@@ -124,6 +127,9 @@ def _called(world: World) -> Iterator[World]:
             yield from _shrunk(world)
         case State.BINDING | State.ACTIVE:
             yield ending(world, EndReason.RELEASED)
+            lost = {one.allocation_id for one in gang.members if one.bind is BindState.LOST}
+            if gang.state is State.ACTIVE and lost and world.has_spares:
+                yield _replaced(world, lost)
             yield from _shrunk(world)
         case _:
             pass
@@ -175,6 +181,8 @@ def _started(world: World) -> World:
 
 def _replaced(world: World, allocation_ids: set[str], move: Move = Move.REPLACE) -> World:
     gang = world.gang
+    if not world.has_spares and gang.activated_ms is not None:
+        return replace(world, due_ms=world.now_ms + 1)  # it is in use: tried again later
     if not world.has_spares:
         unplaced = replace(gang, state=moved(gang.state, Move.UNPLACE), members=(), binding_since_ms=None)
         return replace(world, gang=unplaced, due_ms=pending_until_ms(unplaced, world.now_ms))
