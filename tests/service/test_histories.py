@@ -20,14 +20,23 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import Entry, Grouping, Node, Request, Shape
 from muster_coordinator.core.placement.pipeline import plan
 from muster_coordinator.core.snapshot import Snapshot
+from muster_coordinator.service import maintenance, operate, series
+from muster_coordinator.service.bodies import DeviceRequest, GangRequest
+from muster_coordinator.service.change_bodies import ShrinkRequest
 from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.service.mend import repair_now
+from muster_coordinator.service.repair_bodies import RepairRequest
+from muster_coordinator.service.shrink import shrink
 from muster_coordinator.store import read
 from muster_shared.errors import Problem
 from muster_shared.time import Window
 from muster_shared.wire import FABRIC_DOMAIN
 from tests.support.coordinator_agent import ScriptedAgent
+from tests.support.extending import extended
 from tests.support.invariants import Watch
+from tests.support.series_world import comes, created
 from tests.support.service_world import MINUTE, SECOND, World, asks, world_on
+from tests.support.upkeep_world import declare, id_of
 
 R = TypeVar("R")
 
@@ -65,6 +74,8 @@ class Histories(RuleBasedStateMachine):
     engine: str
     fresh_url: Callable[[], str]  # of a migrated, empty database; set by the test
     reservations: Bundle[str] = Bundle("reservations")
+    windows: Bundle[str] = Bundle("windows")  # of maintenance
+    all_series: Bundle[str] = Bundle("all_series")
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,10 +117,12 @@ class Histories(RuleBasedStateMachine):
         gpus=st.integers(1, 2),
         start_m=st.sampled_from([0, 0, 0, 5, 30]),
         length_m=st.sampled_from([1, 10, 60, 60]),
+        loss=st.sampled_from(["notify", "replace", "release"]),
     )
-    def reserve(self, size: int, gpus: int, start_m: int, length_m: int) -> Any:
+    def reserve(self, size: int, gpus: int, start_m: int, length_m: int, loss: str) -> Any:
         start = f"+{start_m}m" if start_m else None
-        made = self.run(self.world.reserve(asks(size, gpus=gpus, start=start, duration=f"{length_m}m")))
+        request = asks(size, gpus=gpus, start=start, duration=f"{length_m}m", on_member_loss=loss)
+        made = self.run(self.world.reserve(request))
         return multiple(made.id)
 
     @rule(reservation=reservations, verb=st.sampled_from(["cancel", "release"]))
@@ -119,6 +132,64 @@ class Histories(RuleBasedStateMachine):
                 await getattr(self.world.coordinator, verb)(reservation)
 
         self.run(ended())
+
+    @rule(reservation=reservations, by_m=st.sampled_from([1, 5, 30]))
+    def extend(self, reservation: str, by_m: int) -> None:
+        self.run(self.tried(extended(self.world, reservation, by=f"{by_m}m")))
+
+    @rule(reservation=reservations, size=st.integers(1, 2))
+    def shrink(self, reservation: str, size: int) -> None:
+        coordinator = self.world.coordinator
+        request = ShrinkRequest(to=size)
+        self.run(self.tried(coordinator.write(shrink, reservation, request, coordinator.index)))
+
+    @rule(reservation=reservations, avoid=nodes)
+    def repair(self, reservation: str, avoid: str) -> None:
+        coordinator = self.world.coordinator
+        request = RepairRequest(avoid=[avoid])
+        self.run(self.tried(coordinator.write(repair_now, reservation, request, coordinator.index)))
+
+    @rule(target=windows, name=nodes, start_m=st.sampled_from([0, 5, 30]))
+    def mend(self, name: str, start_m: int) -> Any:
+        start = f"+{start_m}m" if start_m else None
+        view = self.run(self.tried(declare(self.world, name, start=start, duration="15m")))
+        return multiple(*([] if view is None else [id_of(view)]))
+
+    @rule(window=windows, verb=st.sampled_from([maintenance.cancel, maintenance.end]))
+    def stop_mending(self, window: str, verb: Callable[..., tuple[str, ...]]) -> None:
+        async def stopped() -> None:
+            await self.world.coordinator.services.advance_all(await self.world.coordinator.write(verb, window))
+
+        self.run(self.tried(stopped()))
+
+    @rule(target=all_series, size=st.integers(1, 2))
+    def repeat(self, size: int) -> Any:
+        rule_of_two = comes(
+            "FREQ=HOURLY;COUNT=2",
+            devices=[DeviceRequest(count=1)],
+            gang=GangRequest(size=size, topology_key=FABRIC_DOMAIN),
+            at="08:10",
+            duration="20m",
+        )
+        view = self.run(self.tried(created(self.world, rule_of_two)))
+        return multiple(*([] if view is None else [view.id]))
+
+    @rule(one=all_series)
+    def end_series(self, one: str) -> None:
+        self.run(self.tried(self.world.coordinator.write(series.cancel, one, None)))
+
+    @rule(name=nodes)
+    def drain(self, name: str) -> None:
+        self.run(self.world.coordinator.operate(operate.set_intent, self.agent(name).node_id, "draining", None))
+
+    async def tried(self, act: Coroutine[Any, Any, R]) -> R | None:
+        """Act, unless it is refused, in which case nothing has changed."""
+        before = await self.world.rows()
+        try:
+            return await act
+        except Problem:
+            assert await self.world.rows() == before
+            return None
 
     @rule(name=nodes)
     def turn(self, name: str) -> None:

@@ -102,7 +102,9 @@ def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> He
     want_inventory = sent.inventory is None and sent.inventory_hash != row["inventory_hash"]
     holds_before, holds = _keep_holds(connection, at, row, sent.holds)
     if inventory is not None or row["silent"] or holds_before != holds or rebooted:
-        columns |= sign_columns(row, inventory, holds_before, holds, at.ms, rebooted=rebooted)
+        signs = sign_columns(row, inventory, holds_before, holds, at.ms, rebooted=rebooted)
+        columns |= signs
+        changes.facts |= bool(signs)  # plans look at them
     changes.facts |= holds_before != holds
     _keep_statuses(connection, at, row, sent, changes, rebooted=rebooted)
     if row["silent"]:
