@@ -186,7 +186,7 @@ async def test_two_stuck_fabrics_do_not_stop_the_background_pass(world: World) -
 
 
 async def test_an_unbind_keeps_its_atoms_from_everybody(world: World) -> None:
-    """openpbs 791, 861: occupied until it is confirmed."""
+    """R25, openpbs 791, 861: occupied until it is confirmed."""
     node = await world.join("a1")
     first = await world.reserve(asks(gpus=6))
     await world.settle()
