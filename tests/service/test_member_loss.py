@@ -4,10 +4,10 @@ from muster_coordinator.service import operate
 from tests.support.service_world import MINUTE, SECOND, World, asks
 
 
-async def active_gang(world: World, size: int = 2, **asked: str) -> str:
+async def active_gang(world: World, size: int = 2, on_member_loss: str = "notify") -> str:
     """A gang that runs on every node of fabric a."""
     await world.join_all(" ".join(f"a{number}" for number in range(1, size + 1)), fabric="fabric-a.1")
-    gang = await world.reserve(asks(size, duration="5h", **asked))
+    gang = await world.reserve(asks(size, duration="5h", on_member_loss=on_member_loss))
     await world.settle()
     assert await world.state(gang.id) == "active"
     return gang.id
