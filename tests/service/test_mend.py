@@ -1,11 +1,13 @@
 """Somebody asks for a repair now: all that is at risk moves, or everything stays as it was."""
 
 import pytest
+from sqlalchemy import select
 
 from muster_coordinator.service.mend import repair_now, try_repair
 from muster_coordinator.service.repair_bodies import RepairedView, RepairRequest
+from muster_coordinator.store.tables import BOOKING
 from muster_shared.errors import Code, Problem
-from tests.support.service_world import MINUTE, World, asks
+from tests.support.service_world import MINUTE, World, asks, start_of
 
 
 async def repair(world: World, reservation_id: str, *avoid: str) -> RepairedView:
@@ -123,3 +125,23 @@ async def test_a_node_that_nobody_has_is_refused(world: World) -> None:
 
     with pytest.raises(Problem, match="the pool has no node 'a7'"):
         await repair(world, gang, "a7")
+
+
+async def test_after_a_repair_event_calendar_and_agents_tell_the_same(world: World) -> None:
+    """R28, SchedMD 24040, 24723: one event feeds all who count."""
+    await world.join_all("a1 a2", fabric="fabric-a.1")
+    gang = (await world.reserve(asks(2, start="+1h"))).id
+    await world.join("a9", fabric="fabric-a.1")
+    world.agents["a1"].hold(0)
+    await world.agents["a1"].report()
+    await world.until(start_of(await world.get(gang)))
+
+    shown = await world.get(gang)
+    nodes = sorted(member.node_id for member in shown.members)
+    (told,) = await world.told(gang, "reservation.repaired")
+    booked = await world.coordinator.database.read(
+        lambda connection: connection.execute(select(BOOKING.c.node_id).where(BOOKING.c.live)).scalars().all()
+    )
+    has = sorted(agent.node_id for agent in world.agents.values() if agent.has)
+    assert (shown.state, told["nodeIds"], sorted(booked), has) == ("active", nodes, nodes, nodes)
+    assert (await world.told(gang, "reservation.active"))[0]["nodeIds"] == nodes

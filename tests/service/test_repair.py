@@ -1,10 +1,7 @@
 """BookingRepair: what breaks a booking, when it moves, and what is never touched."""
 
-from sqlalchemy import select
-
 from muster_coordinator.service.admit import retry
 from muster_coordinator.store import read
-from muster_coordinator.store.tables import BOOKING
 from tests.support.service_world import DAY, HOUR, MINUTE, SECOND, World, asks, start_of
 
 
@@ -383,21 +380,3 @@ async def test_a_foreign_process_at_the_start_is_shown_and_the_member_is_swapped
     await world.wait(120 * SECOND)
 
     assert (await world.state(gang), await world.nodes_of(gang)) == ("active", "a2 a9")
-
-
-async def test_after_a_repair_event_calendar_and_agents_tell_the_same(world: World) -> None:
-    """R28, SchedMD 24040, 24723: one event feeds all who count."""
-    gang = await booked_gang(world, start="+1h")
-    world.agents["a1"].hold(0)
-    await world.agents["a1"].report()
-    await world.until(start_of(await world.get(gang)))
-
-    shown = await world.get(gang)
-    nodes = sorted(member.node_id for member in shown.members)
-    (told,) = await world.told(gang, "reservation.repaired")
-    booked = await world.coordinator.database.read(
-        lambda connection: connection.execute(select(BOOKING.c.node_id).where(BOOKING.c.live)).scalars().all()
-    )
-    has = sorted(agent.node_id for agent in world.agents.values() if agent.has)
-    assert (shown.state, told["nodeIds"], sorted(booked), has) == ("active", nodes, nodes, nodes)
-    assert (await world.told(gang, "reservation.active"))[0]["nodeIds"] == nodes
