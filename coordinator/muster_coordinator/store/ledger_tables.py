@@ -67,7 +67,7 @@ class Token(SQLModel, table=True):
 class AccessPolicy(SQLModel, table=True):
     """A Cedar policy that an operator has added to the shipped ones."""
 
-    __tablename__ = "access_policy"
+    __tablename__ = "access_policy"  # pyright: ignore[reportAssignmentType] - as SQLModel documents it
     name: str = Field(primary_key=True)
     text: str
     version: int = 1
@@ -77,7 +77,7 @@ class AccessPolicy(SQLModel, table=True):
 class JoinToken(SQLModel, table=True):
     """Lets one host of a given name join one pool, once."""
 
-    __tablename__ = "join_token"
+    __tablename__ = "join_token"  # pyright: ignore[reportAssignmentType] - as SQLModel documents it
     id: str = Field(primary_key=True)
     hash: str = Field(unique=True)
     node_name: str

@@ -225,7 +225,7 @@ class Maintenance(SQLModel, table=True):
 class MaintenanceNode(SQLModel, table=True):
     """One node of a maintenance window. Its booking stands once nobody else's is in the way."""
 
-    __tablename__ = "maintenance_node"
+    __tablename__ = "maintenance_node"  # pyright: ignore[reportAssignmentType] - as SQLModel documents it
     __table_args__ = (Index("ix_maintenance_node_node_id", "node_id"),)
     maintenance_id: str = Field(primary_key=True, foreign_key="maintenance.id")
     node_id: str = Field(primary_key=True, foreign_key="node.id")
