@@ -12,7 +12,7 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import Entry, Grouping, Node, Policy, Request, Reservation, Shape, State
 from muster_coordinator.core.placement.pipeline import Plan, plan
 from muster_coordinator.core.snapshot import Snapshot
-from muster_coordinator.service.preview import previewed
+from muster_coordinator.service.capacity.preview import previewed
 from muster_coordinator.store.read import PoolRow
 from muster_shared.time import Window
 from muster_shared.wire import FABRIC_DOMAIN

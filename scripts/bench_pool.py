@@ -8,7 +8,7 @@ from sqlalchemy import Connection, insert
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import Atom, BindState, Booked, Entry, Grouping, Node, Shape, State
-from muster_coordinator.service import operate
+from muster_coordinator.service.nodes import operate
 from muster_coordinator.store import migrate, read
 from muster_coordinator.store.documents import written
 from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, NODE, RESERVATION

@@ -37,7 +37,7 @@ from muster_coordinator.metrics import Counts
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service.admit import DEFAULT_POOL
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.operate import prepare
+from muster_coordinator.service.nodes.operate import prepare
 from muster_coordinator.store import migrate
 from muster_coordinator.store.engine import Database, DatabaseInUseError
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 from muster_cli.calendar_rows import bar
 from muster_cli.drawing import drawn
 from muster_cli.rows import table
-from muster_coordinator.service import capacity_bodies
+from muster_coordinator.service.capacity import bodies as capacity_bodies
 from muster_shared.codec import decode
 from tests.support.canned import HOUR_MS, NOW_MS, Coordinator, coordinator_running
 

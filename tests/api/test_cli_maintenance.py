@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from muster_coordinator.service import maintenance_bodies
+from muster_coordinator.service.maintenance import bodies as maintenance_bodies
 from muster_shared.codec import decode
 from tests.support.canned import HOUR_MS, NOW_MS, Coordinator, coordinator_running, node
 

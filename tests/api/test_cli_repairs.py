@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from muster_coordinator.service.repair_bodies import RepairedView
+from muster_coordinator.service.repairs.bodies import RepairedView
 from muster_shared.codec import decode
 from tests.support.canned import Coordinator, coordinator_running, node, reservation
 from tests.support.coordinator_api import Api

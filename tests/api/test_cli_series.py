@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from muster_coordinator.service import series_bodies
+from muster_coordinator.service.series import bodies as series_bodies
 from muster_shared.codec import decode
 from tests.support.canned import HOUR_MS, NOW_MS, Coordinator, coordinator_running, reservation
 

@@ -10,11 +10,11 @@ import pytest_asyncio
 from sqlalchemy import Connection
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.service import change
 from muster_coordinator.service.bodies import ReservationView
-from muster_coordinator.service.change_bodies import ExtendRequest, ShrinkRequest
-from muster_coordinator.service.extend import extend
-from muster_coordinator.service.shrink import shrink
+from muster_coordinator.service.changes import cancel as change
+from muster_coordinator.service.changes.bodies import ExtendRequest, ShrinkRequest
+from muster_coordinator.service.changes.extend import extend
+from muster_coordinator.service.changes.shrink import shrink
 from muster_shared.errors import Code, Problem
 from tests.support.coordinator import Parked
 from tests.support.extending import booked_until, extended, running

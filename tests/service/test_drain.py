@@ -3,7 +3,8 @@
 from sqlalchemy import Connection, insert, select, update
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.service import look, operate
+from muster_coordinator.service import look
+from muster_coordinator.service.nodes import operate
 from muster_coordinator.store.tables import ALLOCATION, BOOKING, RESERVATION
 from tests.support.coordinator_agent import ScriptedAgent
 from tests.support.invariants import check

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, insert
 
-from muster_coordinator.service import operate
+from muster_coordinator.service.nodes import operate
 from muster_coordinator.store import read
 from muster_coordinator.store.commit import pool_changed
 from muster_coordinator.store.prolong import prolong

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from muster_coordinator.service import operate, sweep
+from muster_coordinator.service import sweep
+from muster_coordinator.service.nodes import operate
 from muster_coordinator.service.sweep import FencedError, Leadership
 from muster_coordinator.store import read
 from muster_shared.errors import Code, Problem

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, delete
 
-from muster_coordinator.service.figures import SILENT_MAX, PoolFigures, figures
-from muster_coordinator.service.tally import Tally
+from muster_coordinator.service.outward.figures import SILENT_MAX, PoolFigures, figures
+from muster_coordinator.service.outward.tally import Tally
 from muster_coordinator.store import commit
 from muster_coordinator.store.tables import EVENT
 from tests.support.service_world import HOUR, MINUTE, World, asks

@@ -20,13 +20,15 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import Entry, Grouping, Node, Request, Shape
 from muster_coordinator.core.placement.pipeline import plan
 from muster_coordinator.core.snapshot import Snapshot
-from muster_coordinator.service import maintenance, operate, series
 from muster_coordinator.service.bodies import DeviceRequest, GangRequest
-from muster_coordinator.service.change_bodies import ShrinkRequest
+from muster_coordinator.service.changes.bodies import ShrinkRequest
+from muster_coordinator.service.changes.shrink import shrink
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.mend import repair_now
-from muster_coordinator.service.repair_bodies import RepairRequest
-from muster_coordinator.service.shrink import shrink
+from muster_coordinator.service.maintenance import declare as maintenance
+from muster_coordinator.service.nodes import operate
+from muster_coordinator.service.repairs.bodies import RepairRequest
+from muster_coordinator.service.repairs.mend import repair_now
+from muster_coordinator.service.series import create as series
 from muster_coordinator.store import read
 from muster_shared.errors import Problem
 from muster_shared.time import Window

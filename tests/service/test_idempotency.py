@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from muster_coordinator.service import operate
+from muster_coordinator.service.nodes import operate
 from muster_shared.errors import Code, Problem
 from tests.support.service_world import World, asks
 

@@ -1,6 +1,6 @@
 """IMEX channels: one for each gang in its fabric, and no gang on another's."""
 
-from muster_coordinator.service import operate
+from muster_coordinator.service.nodes import operate
 from tests.support.service_world import World, asks
 
 

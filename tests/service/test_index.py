@@ -3,8 +3,8 @@
 from sqlalchemy import Connection, update
 
 from muster_coordinator.core.model import Node
-from muster_coordinator.service import remove
 from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.service.nodes import remove
 from muster_coordinator.store import read
 from muster_coordinator.store.tables import NODE, POOL
 from tests.support.service_world import HOUR, MINUTE, World, asks

@@ -6,8 +6,9 @@ import pytest
 from sqlalchemy import Connection, select
 
 from muster_coordinator.core.placement.pipeline import plan
-from muster_coordinator.service import admit, operate
+from muster_coordinator.service import admit
 from muster_coordinator.service.bodies import Condition, ReservationRequest
+from muster_coordinator.service.nodes import operate
 from muster_coordinator.service.waiting import lines
 from muster_coordinator.store import read
 from muster_coordinator.store.tables import RESERVATION, WAIT

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from muster_coordinator.service import maintenance, maintenance_look
-from muster_coordinator.service.remove import remove_node
+from muster_coordinator.service.maintenance import declare as maintenance
+from muster_coordinator.service.maintenance import look as maintenance_look
+from muster_coordinator.service.nodes.remove import remove_node
 from muster_shared.errors import Code, Problem
 from tests.support.series_world import at, comes, created, look, states
 from tests.support.service_world import DAY, HOUR, MINUTE, SECOND, START_MS, World, asks

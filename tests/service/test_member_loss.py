@@ -1,6 +1,6 @@
 """What an active gang wants when a member is surely dead: to be told, another node, or its end."""
 
-from muster_coordinator.service import operate
+from muster_coordinator.service.nodes import operate
 from tests.support.service_world import MINUTE, SECOND, World, asks
 
 

@@ -3,8 +3,8 @@
 import pytest
 from sqlalchemy import select
 
-from muster_coordinator.service.mend import repair_now, try_repair
-from muster_coordinator.service.repair_bodies import RepairedView, RepairRequest
+from muster_coordinator.service.repairs.bodies import RepairedView, RepairRequest
+from muster_coordinator.service.repairs.mend import repair_now, try_repair
 from muster_coordinator.store.tables import BOOKING
 from muster_shared.errors import Code, Problem
 from tests.support.service_world import MINUTE, World, asks, start_of

@@ -9,9 +9,11 @@ from sqlalchemy import Connection, select
 
 from muster_coordinator.core.webhook.retries import RETRY_AFTER_MS
 from muster_coordinator.core.webhook.targets import Allowed
-from muster_coordinator.service import look, operate, outbox, webhooks
-from muster_coordinator.service.outbox import BATCH, CLAIM_MS, KEPT_MS, Claimed, Letter, Outcome
-from muster_coordinator.service.webhook_bodies import DeliveryView, ReplayRequest, WebhookRequest
+from muster_coordinator.service import look
+from muster_coordinator.service.nodes import operate
+from muster_coordinator.service.outward import outbox, webhooks
+from muster_coordinator.service.outward.bodies import DeliveryView, ReplayRequest, WebhookRequest
+from muster_coordinator.service.outward.outbox import BATCH, CLAIM_MS, KEPT_MS, Claimed, Letter, Outcome
 from muster_coordinator.store import commit
 from muster_coordinator.store.tables import DELIVERY, EVENT
 from muster_shared.errors import Code, Problem

@@ -2,8 +2,8 @@
 
 import pytest
 
-from muster_coordinator.service import operate
-from muster_coordinator.service.remove import remove_node
+from muster_coordinator.service.nodes import operate
+from muster_coordinator.service.nodes.remove import remove_node
 from muster_coordinator.store import read
 from muster_shared.errors import Code, Problem
 from tests.support.service_world import HOUR, MINUTE, World, asks

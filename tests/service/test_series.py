@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, update
 
-from muster_coordinator.service import operate, series, series_look
-from muster_coordinator.service.ahead import make_next
 from muster_coordinator.service.bodies import ReservationView
-from muster_coordinator.service.series_bodies import SeriesView
+from muster_coordinator.service.nodes import operate
+from muster_coordinator.service.series import create as series
+from muster_coordinator.service.series import look as series_look
+from muster_coordinator.service.series.ahead import make_next
+from muster_coordinator.service.series.bodies import SeriesView
 from muster_coordinator.store.tables import SERIES
 from muster_shared.errors import Code, Problem
 from tests.support.series_world import at, comes, created, look, states

@@ -5,7 +5,8 @@ from functools import partial
 
 import pytest
 
-from muster_coordinator.service import series, skip
+from muster_coordinator.service.series import create as series
+from muster_coordinator.service.series import skip
 from tests.support.coordinator_kill import KilledError, MortalDatabase, When, mortal
 from tests.support.invariants import check
 from tests.support.series_world import comes, look, states

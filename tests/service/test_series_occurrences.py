@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from muster_coordinator.service import series
-from muster_coordinator.service import skip as occurrence
-from muster_coordinator.service.series_bodies import OccurrenceChange, SeriesView
+from muster_coordinator.service.series import create as series
+from muster_coordinator.service.series import skip as occurrence
+from muster_coordinator.service.series.bodies import OccurrenceChange, SeriesView
 from muster_shared.errors import Code, Problem
 from tests.support.series_world import at, comes, created, look, made_ahead, states
 from tests.support.service_world import DAY, HOUR, World, asks

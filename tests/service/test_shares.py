@@ -5,8 +5,9 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy import Connection, select
 
-from muster_coordinator.service import look, slots
+from muster_coordinator.service import look
 from muster_coordinator.service.bodies import DeviceRequest, PreviewView, ReservationRequest
+from muster_coordinator.service.nodes import slots
 from muster_coordinator.store.tables import ATOM
 from muster_shared.devices import share_milli
 from muster_shared.errors import Code, Problem

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from muster_coordinator.service.bodies import ReservationView, Segment
-from muster_coordinator.service.change_bodies import ShrinkRequest, ShrunkView
-from muster_coordinator.service.shrink import shrink, try_shrink
+from muster_coordinator.service.changes.bodies import ShrinkRequest, ShrunkView
+from muster_coordinator.service.changes.shrink import shrink, try_shrink
 from muster_shared.errors import Code, Problem
 from tests.support.service_world import MINUTE, World, asks, end_of
 

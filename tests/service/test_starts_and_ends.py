@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster_coordinator.service import operate
+from muster_coordinator.service.nodes import operate
 from muster_shared.errors import Code, Problem
 from tests.support.service_world import HOUR, MINUTE, SECOND, World, asks, end_of
 

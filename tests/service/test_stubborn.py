@@ -5,9 +5,10 @@ from sqlalchemy import Connection
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.model import IllegalMoveError
-from muster_coordinator.service import join, look, sweep
+from muster_coordinator.service import look, sweep
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.service.nodes import join
 from muster_coordinator.store import read
 from muster_shared.errors import Code, Problem
 from muster_shared.wire import Registration

@@ -1,7 +1,7 @@
 """The timeline of a pool that lives: what is booked, what overruns, and what has been given back."""
 
-from muster_coordinator.service import timeline
-from muster_coordinator.service.capacity_bodies import TimelineQuery
+from muster_coordinator.service.capacity import timeline
+from muster_coordinator.service.capacity.bodies import TimelineQuery
 from tests.support.service_world import HOUR, MINUTE, START_MS, World, asks
 
 

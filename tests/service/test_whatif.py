@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, update
 
-from muster_coordinator.service import operate
-from muster_coordinator.service.whatif import answered, asked
-from muster_coordinator.service.whatif_bodies import FateView, Lost, WhatIfRequest, WhatIfView
+from muster_coordinator.service.nodes import operate
+from muster_coordinator.service.repairs.whatif import answered, asked
+from muster_coordinator.service.repairs.whatif_bodies import FateView, Lost, WhatIfRequest, WhatIfView
 from muster_coordinator.store import read
 from muster_coordinator.store.tables import RESERVATION
 from muster_shared.errors import Code, Problem

@@ -20,8 +20,10 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.advance import next_step
 from muster_coordinator.core.lifecycle.model import Activate
 from muster_coordinator.core.model import BindState, Reservation, State
-from muster_coordinator.service import admit, advance, operate, report, sweep, together
-from muster_coordinator.service import desired as desires
+from muster_coordinator.service import admit, advance, sweep, together
+from muster_coordinator.service.nodes import desired as desires
+from muster_coordinator.service.nodes import operate, report
+from muster_coordinator.service.repairs import repair
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.tables import ALLOCATION, BOOKING
 from muster_shared.wire import DesiredState
@@ -76,14 +78,14 @@ def led_without_looking_at_the_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def repaired_with_the_old_members_kept(patch: pytest.MonkeyPatch) -> None:
-    honest = advance._Walk._swap
+    honest = repair.Repairs._swap
 
     def hasty(self: Any, reservation: Reservation, *rest: Any) -> object:
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(commit, "drop", lambda *_, **__: None)
             return honest(self, reservation, *rest)
 
-    patch.setattr(advance._Walk, "_swap", hasty)
+    patch.setattr(repair.Repairs, "_swap", hasty)
 
 
 def active_without_an_event(patch: pytest.MonkeyPatch) -> None:

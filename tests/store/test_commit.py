@@ -8,8 +8,8 @@ import pytest_asyncio
 from sqlalchemy import Connection, delete, event, insert, select
 
 from muster_coordinator.core.placement.pipeline import Placed
-from muster_coordinator.service import operate
 from muster_coordinator.service.bodies import ReservationView
+from muster_coordinator.service.nodes import operate
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Lost
 from muster_coordinator.store.tables import ALLOCATION, BOOKING, EVENT

@@ -9,14 +9,15 @@ import pytest
 from sqlalchemy import Connection, Row, text
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.service import join, maintenance, operate
 from muster_coordinator.service.admit import reserve
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.bodies import ReservationRequest
-from muster_coordinator.service.desired import desired
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.maintenance_bodies import MaintenanceRequest
-from muster_coordinator.service.report import report
+from muster_coordinator.service.maintenance import declare as maintenance
+from muster_coordinator.service.maintenance.bodies import MaintenanceRequest
+from muster_coordinator.service.nodes import join, operate
+from muster_coordinator.service.nodes.desired import desired
+from muster_coordinator.service.nodes.report import report
 from muster_coordinator.store import migrate
 from muster_coordinator.store.engine import Database
 from muster_shared.wire import AssignmentStatus, DesiredState, Gpu, Inventory, Monitoring, Registration, Report

@@ -6,8 +6,8 @@ import pytest
 from sqlalchemy import select
 
 from muster_coordinator.service.bodies import ReservationView
-from muster_coordinator.service.change_bodies import ExtendedView, ExtendRequest
-from muster_coordinator.service.extend import extend, try_extend
+from muster_coordinator.service.changes.bodies import ExtendedView, ExtendRequest
+from muster_coordinator.service.changes.extend import extend, try_extend
 from muster_coordinator.store.tables import BOOKING
 from muster_shared.errors import Code, Problem
 from tests.support.service_world import World, asks

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from muster_coordinator.service import series, series_look
-from muster_coordinator.service.ahead import make_next
 from muster_coordinator.service.bodies import DeviceRequest
-from muster_coordinator.service.series_bodies import SeriesRequest, SeriesView
+from muster_coordinator.service.series import create as series
+from muster_coordinator.service.series import look as series_look
+from muster_coordinator.service.series.ahead import make_next
+from muster_coordinator.service.series.bodies import SeriesRequest, SeriesView
 from muster_shared.time import parse_instant
 from tests.support.service_world import World
 

@@ -14,10 +14,12 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.loops.pools import PoolPass
 from muster_coordinator.loops.revs import Revs
 from muster_coordinator.notifier import Notifier
-from muster_coordinator.service import change, desired, join, look, operate
+from muster_coordinator.service import look
 from muster_coordinator.service.bodies import DeviceRequest, GangRequest, ReservationRequest, ReservationView
+from muster_coordinator.service.changes import cancel as change
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.report import report
+from muster_coordinator.service.nodes import desired, join, operate
+from muster_coordinator.service.nodes.report import report
 from muster_coordinator.store.engine import Database
 from muster_coordinator.store.tables import EVENT
 from muster_shared.codec import loads

@@ -15,8 +15,8 @@ from muster_coordinator.loops.pools import PoolPass
 from muster_coordinator.loops.revs import Revs
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service.bodies import ReservationRequest
-from muster_coordinator.service.desired import desired, desired_rev
 from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.service.nodes.desired import desired, desired_rev
 from muster_coordinator.service.sweep import FencedError
 from muster_shared.errors import Problem
 from muster_shared.wire import ReportAnswer

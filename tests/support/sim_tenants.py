@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from muster_coordinator.service.bodies import ReservationRequest, ReservationView
-from muster_coordinator.service.change_bodies import ExtendRequest, ShrinkRequest
+from muster_coordinator.service.changes.bodies import ExtendRequest, ShrinkRequest
 from muster_shared.errors import Code, Problem
 from muster_shared.wire import FABRIC_DOMAIN
 from tests.support.sim_coordinator import Answer, SimCoordinator

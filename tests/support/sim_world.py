@@ -14,8 +14,8 @@ import structlog
 from sqlalchemy import Connection
 
 from muster_coordinator.core.placement.pipeline import Plan
-from muster_coordinator.service import join, operate
 from muster_coordinator.service.admit import decide
+from muster_coordinator.service.nodes import join, operate
 from muster_coordinator.store import read
 from muster_shared.wire import Registration
 from tests.support.invariants import check

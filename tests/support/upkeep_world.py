@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from muster_coordinator.service import maintenance, maintenance_look
-from muster_coordinator.service.maintenance_bodies import MaintenanceRequest, MaintenanceView
+from muster_coordinator.service.maintenance import declare as maintenance
+from muster_coordinator.service.maintenance import look as maintenance_look
+from muster_coordinator.service.maintenance.bodies import MaintenanceRequest, MaintenanceView
 from tests.support.service_world import World
 
 

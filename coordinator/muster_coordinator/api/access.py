@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from muster_coordinator.api.operation import Authorize, Operation, Principal
-from muster_coordinator.service import join
+from muster_coordinator.service.nodes import join
 from muster_coordinator.store.engine import Database
 from muster_shared.errors import Code, Problem
 

@@ -5,7 +5,7 @@ from typing import Final
 from muster_coordinator.api.handlers import webhooks
 from muster_coordinator.api.operation import Operation
 from muster_coordinator.service.bodies import Page, Reason
-from muster_coordinator.service.webhook_bodies import (
+from muster_coordinator.service.outward.bodies import (
     Replayed,
     ReplayRequest,
     WebhookRequest,

@@ -5,7 +5,7 @@ from typing import Final
 from muster_coordinator.api.handlers import series
 from muster_coordinator.api.operation import Operation
 from muster_coordinator.service.bodies import Page
-from muster_coordinator.service.series_bodies import (
+from muster_coordinator.service.series.bodies import (
     OccurrenceChange,
     OccurrenceRequest,
     SeriesEnd,

@@ -4,7 +4,7 @@ from typing import Final
 
 from muster_coordinator.api.handlers import capacity
 from muster_coordinator.api.operation import Operation
-from muster_coordinator.service.capacity_bodies import OutlookQuery, OutlookView, TimelineQuery, TimelineView
+from muster_coordinator.service.capacity.bodies import OutlookQuery, OutlookView, TimelineQuery, TimelineView
 from muster_shared.errors import Code
 
 CAPACITY_OPERATIONS: Final = (

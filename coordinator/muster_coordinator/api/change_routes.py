@@ -4,8 +4,8 @@ from typing import Final
 
 from muster_coordinator.api.handlers import changes
 from muster_coordinator.api.operation import Operation
-from muster_coordinator.service.change_bodies import ExtendedView, ExtendRequest, ShrinkRequest, ShrunkView
-from muster_coordinator.service.whatif_bodies import WhatIfRequest, WhatIfView
+from muster_coordinator.service.changes.bodies import ExtendedView, ExtendRequest, ShrinkRequest, ShrunkView
+from muster_coordinator.service.repairs.whatif_bodies import WhatIfRequest, WhatIfView
 from muster_shared.errors import Code
 
 _REFUSED: Final = (Code.NOT_FOUND, Code.CONFLICT)

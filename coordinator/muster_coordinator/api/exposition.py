@@ -17,9 +17,9 @@ from muster_coordinator.clock import Clock
 from muster_coordinator.core.model import Intent
 from muster_coordinator.core.repair.brake import Mode
 from muster_coordinator.metrics import Counts
-from muster_coordinator.service.figures import Figures, PoolFigures, ReceiverFigures, figures
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.tally import Tally
+from muster_coordinator.service.outward.figures import Figures, PoolFigures, ReceiverFigures, figures
+from muster_coordinator.service.outward.tally import Tally
 from muster_coordinator.store.engine import Database
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST

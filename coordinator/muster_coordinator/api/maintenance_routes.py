@@ -5,7 +5,7 @@ from typing import Final
 from muster_coordinator.api.handlers import maintenance
 from muster_coordinator.api.operation import Operation
 from muster_coordinator.service.bodies import Page
-from muster_coordinator.service.maintenance_bodies import MaintenanceRequest, MaintenanceView
+from muster_coordinator.service.maintenance.bodies import MaintenanceRequest, MaintenanceView
 from muster_shared.errors import Code
 
 _MISSING: Final = (Code.NOT_FOUND,)

@@ -4,7 +4,7 @@ from typing import Final
 
 from muster_coordinator.api.handlers import repairs
 from muster_coordinator.api.operation import Operation
-from muster_coordinator.service.repair_bodies import RepairedView, RepairRequest
+from muster_coordinator.service.repairs.bodies import RepairedView, RepairRequest
 from muster_shared.errors import Code
 
 REPAIRS: Final = (

@@ -13,10 +13,10 @@ from muster_coordinator.notifier import Notifier
 from muster_coordinator.service import sweep, waiting
 from muster_coordinator.service.admit import retry_first
 from muster_coordinator.service.advance import advance
-from muster_coordinator.service.ahead import make_next
 from muster_coordinator.service.bodies import Condition
 from muster_coordinator.service.conditions import condition_of
 from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.service.series.ahead import make_next
 from muster_coordinator.service.sweep import Agenda, FencedError, Leadership
 from muster_coordinator.store.engine import Database
 

@@ -12,8 +12,8 @@ from muster_coordinator.clock import Clock
 from muster_coordinator.loops.post import IN_FLIGHT, Post
 from muster_coordinator.metrics import Counts
 from muster_coordinator.notifier import Notifier
-from muster_coordinator.service import outbox
-from muster_coordinator.service.outbox import Claimed, Letter, Outcome
+from muster_coordinator.service.outward import outbox
+from muster_coordinator.service.outward.outbox import Claimed, Letter, Outcome
 from muster_coordinator.store.engine import Database
 
 PROBE_MS: Final = 5_000  # after a failure of a receiver, before anything else is tried there ...

@@ -17,7 +17,7 @@ from muster_coordinator.service import draft as drafts
 from muster_coordinator.service.bodies import Asked, ReservationRequest
 from muster_coordinator.service.conditions import condition_of, keep_pending, lost_race, unschedulable
 from muster_coordinator.service.index import PoolIndex, bookings_of
-from muster_coordinator.service.occurrence import Occurrence, Wanted, made_before, refuse_unwanted
+from muster_coordinator.service.series.occurrence import Occurrence, Wanted, made_before, refuse_unwanted
 from muster_coordinator.service.waiting import heads, pending_columns
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Entry, Fact, Lost

@@ -23,9 +23,9 @@ from muster_coordinator.core.lifecycle.model import (
     Step,
 )
 from muster_coordinator.core.model import EndReason, Reservation
-from muster_coordinator.service.ends import end, end_at_once
+from muster_coordinator.service.changes.ends import end, end_at_once
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.repair import Repairs, Taken
+from muster_coordinator.service.repairs.repair import Repairs, Taken
 from muster_coordinator.service.waiting import requeue
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact

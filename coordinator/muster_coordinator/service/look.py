@@ -22,12 +22,12 @@ from muster_coordinator.service.bodies import (
     ReservationRequest,
     ReservationView,
 )
+from muster_coordinator.service.capacity.preview import previewed
+from muster_coordinator.service.capacity.rollup import rolled_up, usable_now
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.maintenance_marks import marks
-from muster_coordinator.service.preview import previewed
-from muster_coordinator.service.risks import risk_texts
-from muster_coordinator.service.rollup import rolled_up, usable_now
-from muster_coordinator.service.slots import written_slots
+from muster_coordinator.service.maintenance.marks import marks
+from muster_coordinator.service.nodes.slots import written_slots
+from muster_coordinator.service.repairs.risks import risk_texts
 from muster_coordinator.service.waiting import conditions
 from muster_coordinator.store import read
 from muster_coordinator.store.documents import as_agreed

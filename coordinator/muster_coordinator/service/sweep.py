@@ -11,12 +11,13 @@ from sqlalchemy import Connection, RowMapping, insert, select, union_all, update
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
 from muster_coordinator.core.repair.brake import POOL, is_bad
-from muster_coordinator.service import drain, maintenance, orphans, overdue, storm
 from muster_coordinator.service.advance import advance
-from muster_coordinator.service.ahead import due_series
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.report import look_again
-from muster_coordinator.service.signs import flips_after
+from muster_coordinator.service.maintenance import declare as maintenance
+from muster_coordinator.service.nodes.report import look_again
+from muster_coordinator.service.repairs import drain, orphans, overdue, storm
+from muster_coordinator.service.repairs.signs import flips_after
+from muster_coordinator.service.series.ahead import due_series
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.read import PoolRow

@@ -18,7 +18,7 @@ from muster_coordinator.service import draft as drafts
 from muster_coordinator.service.admit import Admitted, decide, new_rows, placement, told, wanted_pool
 from muster_coordinator.service.bodies import ReservationRequest
 from muster_coordinator.service.index import PoolIndex, bookings_of
-from muster_coordinator.service.occurrence import Wanted
+from muster_coordinator.service.series.occurrence import Wanted
 from muster_coordinator.service.waiting import pending_columns
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Entry, Fact

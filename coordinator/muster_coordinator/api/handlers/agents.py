@@ -8,9 +8,9 @@ from pydantic import Field
 
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
-from muster_coordinator.service import desired as desires
-from muster_coordinator.service import join
-from muster_coordinator.service.report import report
+from muster_coordinator.service.nodes import desired as desires
+from muster_coordinator.service.nodes import join
+from muster_coordinator.service.nodes.report import report
 from muster_shared.codec import Count, Request, Text, encode
 from muster_shared.errors import Code, Problem, invalid
 from muster_shared.time import parse_duration

@@ -2,8 +2,8 @@
 
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
-from muster_coordinator.service import timeline
-from muster_coordinator.service.capacity_bodies import OutlookQuery, OutlookView, TimelineQuery, TimelineView
+from muster_coordinator.service.capacity import timeline
+from muster_coordinator.service.capacity.bodies import OutlookQuery, OutlookView, TimelineQuery, TimelineView
 
 
 async def shown(call: Call[Services, None, TimelineQuery]) -> TimelineView:

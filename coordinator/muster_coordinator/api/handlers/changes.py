@@ -4,11 +4,11 @@ import asyncio
 
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
-from muster_coordinator.service.change_bodies import ExtendedView, ExtendRequest, ShrinkRequest, ShrunkView
-from muster_coordinator.service.extend import extend, try_extend
-from muster_coordinator.service.shrink import shrink, try_shrink
-from muster_coordinator.service.whatif import answered, asked
-from muster_coordinator.service.whatif_bodies import WhatIfRequest, WhatIfView
+from muster_coordinator.service.changes.bodies import ExtendedView, ExtendRequest, ShrinkRequest, ShrunkView
+from muster_coordinator.service.changes.extend import extend, try_extend
+from muster_coordinator.service.changes.shrink import shrink, try_shrink
+from muster_coordinator.service.repairs.whatif import answered, asked
+from muster_coordinator.service.repairs.whatif_bodies import WhatIfRequest, WhatIfView
 
 
 async def extended(call: Call[Services, ExtendRequest, None]) -> ExtendedView:

@@ -10,8 +10,8 @@ from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
 from muster_coordinator.api.stream import StreamEvent, last_seen, wants_stream, write_stream
 from muster_coordinator.service.bodies import Page
-from muster_coordinator.service.events import Filter, events, filtered
 from muster_coordinator.service.look import PAGE_MAX
+from muster_coordinator.service.outward.events import Filter, events, filtered
 from muster_shared.codec import Count, Request, Text
 
 _BATCH: Final = 100  # events read at once for a stream

@@ -5,7 +5,7 @@ from aiohttp import hdrs, web
 from muster_coordinator.api.exposition import CONTENT_TYPE
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
-from muster_coordinator.service.join import is_writable
+from muster_coordinator.service.nodes.join import is_writable
 from muster_shared.codec import Message
 
 

@@ -9,9 +9,11 @@ from sqlalchemy import Connection
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
 from muster_coordinator.clock import Moment
-from muster_coordinator.service import look, maintenance, maintenance_look
+from muster_coordinator.service import look
 from muster_coordinator.service.bodies import Page
-from muster_coordinator.service.maintenance_bodies import MaintenanceRequest, MaintenanceView
+from muster_coordinator.service.maintenance import declare as maintenance
+from muster_coordinator.service.maintenance import look as maintenance_look
+from muster_coordinator.service.maintenance.bodies import MaintenanceRequest, MaintenanceView
 from muster_shared.codec import Count, Request, Text
 
 

@@ -7,9 +7,10 @@ from pydantic import Field
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
 from muster_coordinator.core.model import Intent
-from muster_coordinator.service import look, operate, slots
+from muster_coordinator.service import look
 from muster_coordinator.service.bodies import NodeLabels, NodeSlots, NodeView, Page, PoolRequest, PoolView, Reason
-from muster_coordinator.service.remove import remove_node
+from muster_coordinator.service.nodes import operate, slots
+from muster_coordinator.service.nodes.remove import remove_node
 from muster_shared.codec import Count, Request, Text
 
 

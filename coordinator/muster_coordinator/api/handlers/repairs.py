@@ -2,8 +2,8 @@
 
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
-from muster_coordinator.service.mend import repair_now, try_repair
-from muster_coordinator.service.repair_bodies import RepairedView, RepairRequest
+from muster_coordinator.service.repairs.bodies import RepairedView, RepairRequest
+from muster_coordinator.service.repairs.mend import repair_now, try_repair
 
 
 async def repaired(call: Call[Services, RepairRequest, None]) -> RepairedView:

@@ -8,8 +8,9 @@ from muster_coordinator.api.admission import created
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
 from muster_coordinator.core.model import State
-from muster_coordinator.service import change, look
+from muster_coordinator.service import look
 from muster_coordinator.service.bodies import Asked, Page, PreviewView, ReservationRequest, ReservationView
+from muster_coordinator.service.changes import cancel as change
 from muster_shared.codec import Count, Request, Text
 from muster_shared.errors import Code, FieldError, Problem, invalid
 

@@ -7,10 +7,13 @@ from pydantic import Field
 from muster_coordinator.api.handlers.reservations import with_key
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
-from muster_coordinator.service import look, series, series_look, skip
-from muster_coordinator.service.ahead import make_next
+from muster_coordinator.service import look
 from muster_coordinator.service.bodies import Page
-from muster_coordinator.service.series_bodies import (
+from muster_coordinator.service.series import create as series
+from muster_coordinator.service.series import look as series_look
+from muster_coordinator.service.series import skip
+from muster_coordinator.service.series.ahead import make_next
+from muster_coordinator.service.series.bodies import (
     OccurrenceChange,
     OccurrenceRequest,
     SeriesEnd,

@@ -7,10 +7,10 @@ from pydantic import Field
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
 from muster_coordinator.core.webhook.signature import shown_secret
-from muster_coordinator.service import webhooks
 from muster_coordinator.service.bodies import EventView, Page, Reason
 from muster_coordinator.service.look import PAGE_MAX
-from muster_coordinator.service.webhook_bodies import (
+from muster_coordinator.service.outward import webhooks
+from muster_coordinator.service.outward.bodies import (
     Replayed,
     ReplayRequest,
     WebhookRequest,

@@ -10,7 +10,7 @@ from muster_coordinator.core.placement.filters import group_value
 from muster_coordinator.core.timeline.buckets import Frame, booked_gpus, free_nodes
 from muster_coordinator.core.timeline.rollup import allocatable
 from muster_coordinator.service.admit import DEFAULT_POOL
-from muster_coordinator.service.capacity_bodies import (
+from muster_coordinator.service.capacity.bodies import (
     BucketView,
     OutlookBucketView,
     OutlookQuery,

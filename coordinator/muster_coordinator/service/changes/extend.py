@@ -9,8 +9,8 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
 from muster_coordinator.core.timeline.reach import Limit, LimitCode, Reach, longest_end
 from muster_coordinator.service import look, when
-from muster_coordinator.service.change import Held, held
-from muster_coordinator.service.change_bodies import ExtendedView, ExtendRequest, ExtensionView, Obstacle
+from muster_coordinator.service.changes.bodies import ExtendedView, ExtendRequest, ExtensionView, Obstacle
+from muster_coordinator.service.changes.cancel import Held, held
 from muster_coordinator.service.waiting import pending_columns
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact

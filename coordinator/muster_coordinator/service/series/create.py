@@ -12,10 +12,17 @@ from muster_coordinator.core.model import EndReason
 from muster_coordinator.core.series import Recurrence, begun, checked_rule, occurrences, wall_time, zone_of
 from muster_coordinator.service import draft as drafts
 from muster_coordinator.service.admit import wanted_pool
-from muster_coordinator.service.days import day_of, instant_or_day, length_within
-from muster_coordinator.service.ends import end_at_once
-from muster_coordinator.service.occurrence import ACTIVE, ENDED, UNBEGUN, known_series, locked_series, record_series
-from muster_coordinator.service.series_bodies import SeriesRequest
+from muster_coordinator.service.changes.ends import end_at_once
+from muster_coordinator.service.series.bodies import SeriesRequest
+from muster_coordinator.service.series.days import day_of, instant_or_day, length_within
+from muster_coordinator.service.series.occurrence import (
+    ACTIVE,
+    ENDED,
+    UNBEGUN,
+    known_series,
+    locked_series,
+    record_series,
+)
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.tables import RESERVATION, SERIES

@@ -12,10 +12,10 @@ from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service import look
 from muster_coordinator.service.advance import advance
-from muster_coordinator.service.change import Held, held
+from muster_coordinator.service.changes.cancel import Held, held
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.repair import Repairs
-from muster_coordinator.service.repair_bodies import RepairedView, RepairRequest, RepairView
+from muster_coordinator.service.repairs.bodies import RepairedView, RepairRequest, RepairView
+from muster_coordinator.service.repairs.repair import Repairs
 from muster_shared.errors import Code, Problem
 
 _SOUND = "every member is sound: there is nothing to repair"

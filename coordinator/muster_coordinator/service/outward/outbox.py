@@ -13,7 +13,7 @@ from sqlalchemy import Connection, delete, exists, select, update
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.webhook.retries import JITTER_PERMILLE, retry_at_ms
 from muster_coordinator.service.bodies import EventView
-from muster_coordinator.service.events import event_view
+from muster_coordinator.service.outward.events import event_view
 from muster_coordinator.store import commit, outbox
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.outbox import DEAD, DELIVERED, WAITING

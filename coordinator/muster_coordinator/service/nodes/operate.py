@@ -6,7 +6,7 @@ from sqlalchemy import Connection, RowMapping, insert, or_, select, update
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, Intent, policy_faults
-from muster_coordinator.service.report import look_again
+from muster_coordinator.service.nodes.report import look_again
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.read import HELD_BY_NODE

@@ -12,8 +12,8 @@ from muster_coordinator.core.model import Member, State
 from muster_coordinator.core.repair.shrink import leaving, split_segments
 from muster_coordinator.service import look
 from muster_coordinator.service.advance import advance
-from muster_coordinator.service.change import Held, held
-from muster_coordinator.service.change_bodies import ShrinkRequest, ShrunkView
+from muster_coordinator.service.changes.bodies import ShrinkRequest, ShrunkView
+from muster_coordinator.service.changes.cancel import Held, held
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.waiting import pending_columns
 from muster_coordinator.store import commit, read

@@ -11,16 +11,16 @@ from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.repair.plan import Repaired, plan_repair
 from muster_coordinator.core.repair.targets import untrusted
 from muster_coordinator.core.snapshot import Snapshot
-from muster_coordinator.service import storm
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.look import known_pool
-from muster_coordinator.service.maintenance_bodies import (
+from muster_coordinator.service.maintenance.bodies import (
     InTheWay,
     MaintenanceNodeView,
     MaintenanceRequest,
     MaintenanceView,
 )
-from muster_coordinator.service.maintenance_draft import drafted
+from muster_coordinator.service.maintenance.draft import drafted
+from muster_coordinator.service.repairs import storm
 from muster_coordinator.store import maintenance, read
 from muster_coordinator.store.read import PoolRow
 from muster_coordinator.store.tables import MAINTENANCE, MAINTENANCE_NODE, NODE

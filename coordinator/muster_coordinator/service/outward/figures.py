@@ -12,9 +12,9 @@ from muster_coordinator.core.model import BindState, Node, State
 from muster_coordinator.core.placement.filters import group_value
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service.bodies import PoolView
+from muster_coordinator.service.capacity.rollup import rolled_up
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.rollup import rolled_up
-from muster_coordinator.service.tally import Tally
+from muster_coordinator.service.outward.tally import Tally
 from muster_coordinator.store import read
 from muster_coordinator.store.read import PoolRow
 from muster_coordinator.store.tables import (

@@ -10,7 +10,7 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import EndReason, Policy
 from muster_coordinator.service.admit import created
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.occurrence import ACTIVE, ENDED, Series, known_series, record_series
+from muster_coordinator.service.series.occurrence import ACTIVE, ENDED, Series, known_series, record_series
 from muster_coordinator.store import read
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.read import PoolRow

@@ -15,7 +15,7 @@ from muster_coordinator.service import draft as drafts
 from muster_coordinator.service import when
 from muster_coordinator.service.admit import DEFAULT_POOL
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.whatif_bodies import FateView, Lost, Outcome, WhatIfRequest, WhatIfView
+from muster_coordinator.service.repairs.whatif_bodies import FateView, Lost, Outcome, WhatIfRequest, WhatIfView
 from muster_coordinator.store import read
 from muster_coordinator.store.documents import as_agreed
 from muster_coordinator.store.read import PoolRow

@@ -8,7 +8,7 @@ from sqlalchemy import Connection, RowMapping, or_, select
 from muster_coordinator.clock import Moment
 from muster_coordinator.service.admit import DEFAULT_POOL
 from muster_coordinator.service.draft import pool_missing
-from muster_coordinator.service.maintenance_bodies import MaintenanceRequest
+from muster_coordinator.service.maintenance.bodies import MaintenanceRequest
 from muster_coordinator.service.when import instant, length
 from muster_coordinator.store import maintenance, read
 from muster_coordinator.store.read import PoolRow

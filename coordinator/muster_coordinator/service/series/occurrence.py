@@ -10,7 +10,7 @@ from muster_coordinator.core.model import Reservation, State
 from muster_coordinator.core.series import Recurrence, occurrences
 from muster_coordinator.service import draft as drafts
 from muster_coordinator.service.bodies import Asked, ReservationRequest
-from muster_coordinator.service.series_bodies import SeriesRequest
+from muster_coordinator.service.series.bodies import SeriesRequest
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.read import PoolRow

@@ -5,7 +5,7 @@ from typing import Final
 from sqlalchemy import Connection, RowMapping, delete, select, update
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.service.operate import fence, locked_node
+from muster_coordinator.service.nodes.operate import fence, locked_node
 from muster_coordinator.store import commit, maintenance, read
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.read import HELD_BY_NODE

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, RowMapping, select, update
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, Policy
-from muster_coordinator.service.join import cluster_id
+from muster_coordinator.service.nodes.join import cluster_id
 from muster_coordinator.store import read
 from muster_coordinator.store.documents import as_agreed
 from muster_coordinator.store.tables import ALLOCATION, ATOM, HOLD, NODE, RESERVATION

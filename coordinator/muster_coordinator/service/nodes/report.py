@@ -8,8 +8,8 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, String, bindparam,
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
-from muster_coordinator.service.atoms import keep_atoms, slots_of
-from muster_coordinator.service.signs import HoldKey, sign_columns
+from muster_coordinator.service.nodes.atoms import keep_atoms, slots_of
+from muster_coordinator.service.repairs.signs import HoldKey, sign_columns
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.read import HELD_BY_NODE

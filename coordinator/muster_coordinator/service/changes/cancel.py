@@ -7,7 +7,7 @@ from sqlalchemy import Connection, RowMapping
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import EndReason, Reservation, State
 from muster_coordinator.service.advance import advance
-from muster_coordinator.service.ends import end, end_at_once
+from muster_coordinator.service.changes.ends import end, end_at_once
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.store import read
 from muster_coordinator.store.read import PoolRow

@@ -6,7 +6,7 @@ from typing import Final
 
 from muster_coordinator.core.model import Policy
 from muster_coordinator.core.series import instant_of, zone_of
-from muster_coordinator.service.occurrence import Series
+from muster_coordinator.service.series.occurrence import Series
 from muster_coordinator.service.when import instant, length
 from muster_shared.errors import invalid
 from muster_shared.time import format_duration

@@ -13,8 +13,8 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.maintenance_bodies import MaintenanceRequest
-from muster_coordinator.service.maintenance_draft import MaintenanceDraft, drafted
+from muster_coordinator.service.maintenance.bodies import MaintenanceRequest
+from muster_coordinator.service.maintenance.draft import MaintenanceDraft, drafted
 from muster_coordinator.store import commit, maintenance, read
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.tables import ALLOCATION, ATOM, BOOKING, MAINTENANCE, MAINTENANCE_NODE, RESERVATION

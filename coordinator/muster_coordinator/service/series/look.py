@@ -9,8 +9,8 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import State
 from muster_coordinator.core.series import shown, zone_of
 from muster_coordinator.service.look import condition_told, known_pool
-from muster_coordinator.service.occurrence import ACTIVE, ENDED, Series, series_of
-from muster_coordinator.service.series_bodies import OccurrenceView, SeriesView
+from muster_coordinator.service.series.bodies import OccurrenceView, SeriesView
+from muster_coordinator.service.series.occurrence import ACTIVE, ENDED, Series, series_of
 from muster_coordinator.service.waiting import conditions
 from muster_coordinator.store.tables import RESERVATION, SERIES
 from muster_shared.errors import Code, Problem

@@ -6,8 +6,8 @@ from typing import Final
 from sqlalchemy import Connection, func, select
 
 from muster_coordinator.clock import Moment
-from muster_coordinator.service.atoms import ALL_GPUS, keep_atoms, slots_of
-from muster_coordinator.service.operate import locked_node
+from muster_coordinator.service.nodes.atoms import ALL_GPUS, keep_atoms, slots_of
+from muster_coordinator.service.nodes.operate import locked_node
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.read import HELD_BY_NODE

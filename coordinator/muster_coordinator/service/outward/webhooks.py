@@ -8,9 +8,9 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.event_types import type_fault
 from muster_coordinator.core.webhook.signature import new_secret
 from muster_coordinator.core.webhook.targets import Allowed, url_fault
-from muster_coordinator.service.events import Filter, conditions
-from muster_coordinator.service.outbox import CLAIM_MS
-from muster_coordinator.service.webhook_bodies import DeliveryView, ReplayRequest, WebhookRequest, WebhookView
+from muster_coordinator.service.outward.bodies import DeliveryView, ReplayRequest, WebhookRequest, WebhookView
+from muster_coordinator.service.outward.events import Filter, conditions
+from muster_coordinator.service.outward.outbox import CLAIM_MS
 from muster_coordinator.store import commit, outbox
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.outbox import DEAD, WAITING

@@ -15,11 +15,11 @@ from muster_coordinator.core.repair.check import Risk, dated, due_repair, next_c
 from muster_coordinator.core.repair.plan import Repaired, plan_repair
 from muster_coordinator.core.repair.targets import untrusted
 from muster_coordinator.core.snapshot import Snapshot
-from muster_coordinator.service import storm
+from muster_coordinator.service.changes.ends import end
 from muster_coordinator.service.conditions import condition_of
-from muster_coordinator.service.ends import end
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.risks import known_risks, mark, written_risks
+from muster_coordinator.service.repairs import storm
+from muster_coordinator.service.repairs.risks import known_risks, mark, written_risks
 from muster_coordinator.service.waiting import pending_columns
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact, Lost

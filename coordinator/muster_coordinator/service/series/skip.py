@@ -8,12 +8,19 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import EndReason, Policy, Reservation, State
 from muster_coordinator.core.series import instant_of, zone_of
 from muster_coordinator.service.admit import insert_new
-from muster_coordinator.service.days import day_of, is_day, length_within
-from muster_coordinator.service.ends import end_at_once
+from muster_coordinator.service.changes.ends import end_at_once
+from muster_coordinator.service.changes.move import move
 from muster_coordinator.service.index import PoolIndex
-from muster_coordinator.service.move import move
-from muster_coordinator.service.occurrence import UNBEGUN, Occurrence, Series, locked_series, made_before, record_series
-from muster_coordinator.service.series_bodies import OccurrenceChange
+from muster_coordinator.service.series.bodies import OccurrenceChange
+from muster_coordinator.service.series.days import day_of, is_day, length_within
+from muster_coordinator.service.series.occurrence import (
+    UNBEGUN,
+    Occurrence,
+    Series,
+    locked_series,
+    made_before,
+    record_series,
+)
 from muster_coordinator.service.waiting import pending_columns
 from muster_coordinator.service.when import instant
 from muster_coordinator.store import read

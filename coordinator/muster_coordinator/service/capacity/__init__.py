@@ -1,0 +1,1 @@
+"""Answers about capacity: now, over time, and what would fit."""

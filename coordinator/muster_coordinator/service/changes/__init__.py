@@ -1,0 +1,1 @@
+"""What an owner changes: all members or nothing."""

@@ -1,0 +1,1 @@
+"""Windows in which nodes belong to whoever mends them."""

@@ -1,0 +1,1 @@
+"""What the outside is told: events, webhooks, figures."""
