@@ -19,9 +19,8 @@ def nodes(answer: Answer, *, wide: bool) -> list[Table]:
         holds = [_hold(hold, item, wide=wide) for hold in item["holds"]]
         counted = [f"{hold} x{count}" if count > 1 else hold for hold, count in Counter(holds).items()]
         report = moment(item.get("lastReport"), answer.now_ms, exact=wide)
-        free = f"{item['gpusFree']}/{item['gpusTotal']}"
         state = _node_state(item, answer.now_ms)
-        cells: list[object] = [item["name"], state, free, _fabric(item), ", ".join(counted), report]
+        cells: list[object] = [item["name"], state, _free(item), _fabric(item), ", ".join(counted), report]
         cells += [_upkeep(item, answer.now_ms)] if has_upkeep else []
         if wide:
             others = sorted((key, value) for key, value in item["labels"].items() if key != FABRIC_DOMAIN)
@@ -86,6 +85,15 @@ def node(answer: Answer, *, wide: bool) -> list[Table]:
         *([table("FINDING ON SINCE MESSAGE", findings)] if findings else []),
         table("LABEL VALUE SET-BY", labels),
     ]
+
+
+def _free(item: Document) -> str:
+    """Write `7/8`; where a node offers other things than whole GPUs, each of them: `6/6 gpu, 14/16 slot`."""
+    offers: Document = item.get("offers", {})
+    if set(offers) <= {"gpu"}:
+        return f"{item['gpusFree']}/{item['gpusTotal']}"
+    free: Document = item.get("free", {})
+    return ", ".join(f"{free.get(kind, 0)}/{count} {kind}" for kind, count in sorted(offers.items()))
 
 
 def _node_state(item: Document, now_ms: int | None) -> str:

@@ -254,7 +254,8 @@ async def test_a_split_gpu_shows_its_instances_and_a_cut_one_its_shares(coordina
     whole = node()["gpus"][0]
     instance = {"uuid": "MIG-1", "profile": "1g.10gb", "slices": 1, "memoryMib": 9_856}
     split = {**whole, "uuid": "GPU-0002", "migMode": True, "mig": [instance]}
-    shown = node(gpus=[whole, split], offers={"slot": 4, "mig 1g.10gb": 1}, slots={"GPU-0001": 4})
+    offers = {"slot": 4, "mig 1g.10gb": 1}
+    shown = node(gpus=[whole, split], offers=offers, free={"slot": 3, "mig 1g.10gb": 1}, slots={"GPU-0001": 4})
     decode(bodies.NodeView, json.dumps(shown))
     coordinator.answer("GET /v1/nodes/gpu-01", shown)
 
@@ -267,3 +268,4 @@ async def test_a_split_gpu_shows_its_instances_and_a_cut_one_its_shares(coordina
         ["split"],
     ]
     assert ["MIG-1", "1g.10gb", "9GiB", "GPU-0002"] in lines
+    assert "  1/1 mig 1g.10gb, 3/4 slot  " in result.stdout

@@ -300,3 +300,5 @@ async def test_seven_instances_and_a_whole_gpu_are_counted_alike_everywhere(worl
     # A split GPU is a GPU of the pool, but no whole one that could be given.
     assert (pool.total, pool.allocatable, pool.free, pool.active, pool.reserved) == (2, 1, 1, 0, 0)
     assert (node.gpus_total, node.gpus_free) == (2, 1)
+    assert node.free == {"gpu": 1, "mig 1g.10gb": 4}
+    assert {kind: node.offers[kind] for kind in node.free} == {"gpu": 1, "mig 1g.10gb": MIG_SLICES}

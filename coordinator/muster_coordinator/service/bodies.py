@@ -234,6 +234,7 @@ class NodeView(Message):
     gpus_total: Count
     gpus_free: Count  # right now
     offers: dict[str, int] = {}  # what can be booked on it at all: gpu, slot, mig and its profile
+    free: dict[str, int] = {}  # of that, what can be had right now
     slots: dict[str, int] = {}  # shares that an operator cut GPUs into, by UUID; `*` for all others
     maintenance: MaintenanceMark | None = None
     rev: Count

@@ -1,6 +1,6 @@
 """Reads only: reservations, nodes, pools and previews, as the API shows them."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -23,7 +23,7 @@ from muster_coordinator.service.bodies import (
     ReservationView,
 )
 from muster_coordinator.service.capacity.preview import previewed
-from muster_coordinator.service.capacity.rollup import rolled_up, usable_now
+from muster_coordinator.service.capacity.rollup import offered, rolled_up, usable_now
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.maintenance.marks import marks
 from muster_coordinator.service.nodes.slots import written_slots
@@ -339,7 +339,8 @@ def _node(
         findings=inventory.findings if inventory else [],
         gpus_total=len(view.layout.gpus),
         gpus_free=usable_now(view, at).bit_count(),
-        offers=dict(Counter(f"{atom.kind} {atom.profile}".strip() for atom in view.node.atoms)),
+        offers=offered(view, at, free=False),
+        free=offered(view, at, free=True),
         slots=written_slots(row["slots"]),
         maintenance=upkeep,
         rev=row["rev"],

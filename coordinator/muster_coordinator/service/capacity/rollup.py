@@ -1,6 +1,6 @@
 """A pool in whole GPUs at one instant: what the API, the page and the metrics tell of it."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from sqlalchemy import Connection, and_, select
 
@@ -75,3 +75,13 @@ def _largest_gangs(snapshot: Snapshot, at: Moment) -> dict[str, int]:
 def usable_now(view: NodeView, at: Moment) -> int:
     """Return the mask of the whole GPUs of a node that a request could have right now."""
     return view.free(Window(at.ms, at.ms + 1)) & ~view.held_mask & whole_gpus(view) if takes_work(view) else 0
+
+
+def offered(view: NodeView, at: Moment, *, free: bool) -> dict[str, int]:
+    """Return what can be booked on a node, by kind and profile: at all, or of that what is `free` right now."""
+    usable = view.free(Window(at.ms, at.ms + 1)) & ~view.held_mask if takes_work(view) else 0
+    kinds = Counter(f"{atom.kind} {atom.profile}".strip() for atom in view.node.atoms)
+    if free:
+        have = (atom for atom in view.node.atoms if usable >> atom.number & 1)
+        return dict.fromkeys(kinds, 0) | Counter(f"{atom.kind} {atom.profile}".strip() for atom in have)
+    return dict(kinds)
