@@ -81,8 +81,8 @@ def _window(item: Document, now_ms: int | None, *, exact: bool) -> tuple[str, st
             start_ms = end_ms = None  # it starts when it can: later than it was asked for
         case "ended" if item.get("activated") is None:
             start_ms = end_ms = None  # it never ran
-        case "ended" if end_ms is not None and now_ms is not None and end_ms > now_ms:
-            end_ms = None  # it ended before its time
+        case "ended":
+            end_ms = item.get("ended", end_ms)  # what was promised may be later
         case _:
             pass
     return moment(start_ms, now_ms, exact=exact), moment(end_ms, now_ms, exact=exact)

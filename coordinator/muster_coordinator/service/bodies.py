@@ -159,6 +159,7 @@ class ReservationView(Message):
     protected_until: Count | None = None
     created: Count
     activated: Count | None = None
+    ended: Count | None = None  # when the last member had let go; `end` is what was promised
     members: list[MemberView]
     binding: str | None = None  # the first bound allocation
     series_id: str | None = None  # that it is an occurrence of

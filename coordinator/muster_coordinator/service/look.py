@@ -197,6 +197,7 @@ def _reservation(row: RowMapping, members: list[MemberView], told: Mapping[tuple
         protected_until=row["protected_until_ms"],
         created=row["created_ms"],
         activated=row["activated_ms"],
+        ended=row["ended_ms"],
         members=members,
         binding=bound[0] if bound else None,
         series_id=row["series_id"],
