@@ -31,6 +31,7 @@ _ADVICE: Final = {
     Code.NOT_FOUND: (Exit.NOT_FOUND, "See what there is: muster list, muster nodes, muster pools."),
     Code.METHOD_NOT_ALLOWED: (Exit.ERROR, "Command and coordinator differ in version: compare muster version."),
     Code.CONFLICT: (Exit.CONFLICT, "Look at its present state with get, then decide again."),
+    Code.QUOTA_EXCEEDED: (Exit.CONFLICT, "Ask for less, or ask an operator for a higher limit: muster quota."),
     Code.IDEMPOTENCY_MISMATCH: (Exit.CONFLICT, "Another request used this key: give another --key."),
     Code.TOO_LARGE: (Exit.USAGE, "Send less: fewer labels, shorter names."),
     Code.UNSUPPORTED_MEDIA_TYPE: (Exit.ERROR, "Command and coordinator differ in version: compare muster version."),

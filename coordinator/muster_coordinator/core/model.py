@@ -235,6 +235,7 @@ class Reservation:
     on_member_loss: OnMemberLoss = "notify"
     activated_ms: int | None = None  # when it was first active: a gang that binds after that was interrupted
     protected_until_ms: int | None = None
+    spot: bool = False  # uncharged, never protected
 
     @property
     def window(self) -> Window:

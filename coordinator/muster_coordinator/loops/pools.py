@@ -14,7 +14,6 @@ from muster_coordinator.service import sweep, waiting
 from muster_coordinator.service.admit import retry_first
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.bodies import Condition
-from muster_coordinator.service.conditions import condition_of
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.series.ahead import make_next
 from muster_coordinator.service.sweep import Agenda, FencedError, Leadership
@@ -142,12 +141,12 @@ class PoolPass:
             if retried is None:
                 continue
             if retried.refusal is not None:
-                refused[key] = condition_of(retried.refusal)
+                refused[key] = retried.refusal
             elif retried.is_placed:
                 placed = True
                 await self._database.write(advance, self._clock.moment(), retried.reservation_id, self._index)
-                if next_ms is not None:
-                    heappush(lines, (next_ms, key))
+            if (retried.is_placed or retried.has_left) and next_ms is not None:
+                heappush(lines, (next_ms, key))
         if refused:
             await self._tell(pool_row.id, refused)
         return placed

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sqlalchemy import Connection, insert, select
+from sqlalchemy import Connection, RowMapping, insert, select
 from sqlalchemy.exc import IntegrityError
 
 from muster_coordinator.clock import Moment
@@ -12,9 +12,11 @@ from muster_coordinator.core.lifecycle.model import Move
 from muster_coordinator.core.model import Reservation, State
 from muster_coordinator.core.placement.pipeline import Plan, plan
 from muster_coordinator.core.placement.reasons import Refusal
+from muster_coordinator.core.quota import least_milli
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service import draft as drafts
-from muster_coordinator.service.bodies import Asked, ReservationRequest
+from muster_coordinator.service.accounts.charge import OverQuota, charge, over_quota
+from muster_coordinator.service.bodies import Asked, Condition, ReservationRequest
 from muster_coordinator.service.conditions import condition_of, keep_pending, lost_race, unschedulable
 from muster_coordinator.service.index import PoolIndex, bookings_of
 from muster_coordinator.service.series.occurrence import Occurrence, Wanted, made_before, refuse_unwanted
@@ -35,11 +37,12 @@ DEFAULT_POOL = "default"
 
 @dataclass(frozen=True, slots=True)
 class Retried:
-    """What came of another try: placed, or refused by the planner, or neither: gone, too late, or lost in a race."""
+    """What came of another try: placed, or refused, or neither: gone, too late, or lost in a race."""
 
     reservation_id: str
     is_placed: bool = False
-    refusal: Refusal | None = None
+    refusal: Condition | None = None  # of all its line
+    has_left: bool = False  # its line, which goes on without it: it is over its quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ def reserve(connection: Connection, at: Moment, request: ReservationRequest, ind
         index: The pools in memory.
 
     Raises:
-        Problem: `INVALID_INPUT`, `NOT_FOUND` for the pool, `IDEMPOTENCY_MISMATCH`. Nothing was stored.
+        Problem: `INVALID_INPUT`, `NOT_FOUND` for the pool, `IDEMPOTENCY_MISMATCH`, `QUOTA_EXCEEDED`. Nothing was
+            stored.
     """
     with connection.begin():
         if (earlier := earlier_one(connection, request)) is not None:
@@ -96,7 +100,8 @@ def created(
         index: For the rounds after a lost race.
 
     Raises:
-        Problem: `CONFLICT` for an occurrence that its series does not want any more. Nothing was stored.
+        Problem: `QUOTA_EXCEEDED` for more than its tenant may hold at all, occurrences apart; `CONFLICT` for an
+            occurrence that its series does not want any more. Nothing was stored.
     """
     excluded: frozenset[str] = frozenset()
     for _ in range(pool_row.policy.max_attempts):
@@ -129,9 +134,10 @@ def _entered(
             return earlier
         if wanted.occurrence is not None:
             refuse_unwanted(connection, wanted.occurrence)
-        if not isinstance(decision, Plan):
-            columns, fact = told(decision)
-            waits = pending_columns(reservation, at.ms)
+        over = _over_quota(connection, wanted, decision, snapshot)
+        if over is not None or not isinstance(decision, Plan):
+            columns, fact = told(over if over is not None or isinstance(decision, Plan) else decision)
+            waits = pending_columns(reservation, at.ms, over_quota=over is not None)
             insert_new(connection, at, wanted, {**columns, **waits}, fact)
             return Admitted(reservation.id, replayed=False)
         placed = placement(decision, reservation, at, pool_row)
@@ -143,6 +149,7 @@ def _entered(
             lost = commit.refusing(connection, at, pool_row, reservation, members, window, snapshot.version)
         if lost is None:
             insert_new(connection, at, wanted, placed.columns, placed.fact)
+            charge(connection, at, reservation, decision.milli(snapshot))
             lost = commit.entered(connection, at, pool_row, [Entry(reservation, members, window)])
         if lost is not None:
             transaction.rollback()
@@ -153,11 +160,37 @@ def _entered(
     return Admitted(reservation.id, replayed=False, is_due=window.start_ms <= at.ms)
 
 
-def told(decision: Refusal | Lost | None) -> tuple[dict[str, Any], Fact | None]:
+def _over_quota(
+    connection: Connection, wanted: Wanted, decision: Plan | Refusal | Lost | None, snapshot: Snapshot
+) -> OverQuota | None:
+    """Return what the quota says of a new reservation; None where it may be placed, or waits for something else.
+
+    Raises:
+        Problem: `QUOTA_EXCEEDED`: it is more than its tenant may hold at all. An occurrence waits even so: its series
+            was accepted, and limits change.
+    """
+    one = wanted.reservation
+    if isinstance(decision, Plan):
+        over = over_quota(connection, one, decision.milli(snapshot))
+    else:
+        over = over_quota(connection, one, least_milli(one.shape, one.size))
+        over = over if over is not None and over.never else None
+    if over is not None and over.never and wanted.occurrence is None:
+        raise over.problem
+    return over
+
+
+def told(decision: Refusal | OverQuota | Lost | None) -> tuple[dict[str, Any], Fact | None]:
     """Return what a reservation that waits is told, as columns and event."""
     if decision is None:
         return {}, None
-    condition = lost_race(decision) if isinstance(decision, Lost) else condition_of(decision)
+    match decision:
+        case Lost():
+            condition = lost_race(decision)
+        case OverQuota():
+            condition = decision.condition
+        case Refusal():
+            condition = condition_of(decision)
     return {"condition": encode(condition).decode()}, unschedulable(condition)
 
 
@@ -219,13 +252,16 @@ def retry(connection: Connection, at: Moment, reservation_id: str, snapshot: Sna
     for _ in range(pool_row.policy.max_attempts):
         decision = decide(snapshot, reservation, at, pool_row, excluded)
         if not isinstance(decision, Plan):
-            return Retried(reservation_id, refusal=decision)
+            return Retried(reservation_id, refusal=None if decision is None else condition_of(decision))
         with connection.begin() as transaction:
             locked = read.known_pool(connection, pool_row.id, lock=True)
             current = read.reservation(connection, reservation_id, lock=True)
             if current is None or current[0] != reservation:
                 return Retried(reservation_id)  # cancelled, placed by somebody else, or not what was planned for
-            lost = _place(connection, at, locked, current[0], decision, snapshot.version)
+            over = over_quota(connection, reservation, decision.milli(snapshot))
+            if over is not None:
+                return _left_waiting(connection, at, current, over)
+            lost = _place(connection, at, locked, current[0], decision, snapshot)
             if lost is None:
                 return Retried(reservation_id, is_placed=True)
             transaction.rollback()
@@ -240,19 +276,34 @@ def retry(connection: Connection, at: Moment, reservation_id: str, snapshot: Sna
     return Retried(reservation_id)
 
 
+def _left_waiting(
+    connection: Connection, at: Moment, current: tuple[Reservation, RowMapping], over: OverQuota
+) -> Retried:
+    """Let a reservation wait in the line of its tenant's quota; one that is there already answers for the line."""
+    reservation, row = current
+    waits: dict[str, Any] = pending_columns(reservation, at.ms, over_quota=True)
+    if row["wait_key"] == waits["wait_key"]:
+        return Retried(reservation.id, refusal=over.condition)
+    columns, fact = told(over)
+    assert fact is not None, "who is over the quota is told so"
+    commit.record(connection, at, reservation, fact, **columns, **waits)
+    return Retried(reservation.id, has_left=True)
+
+
 def _place(
     connection: Connection,
     at: Moment,
     pool_row: PoolRow,
     reservation: Reservation,
     decision: Plan,
-    planned_version: int,
+    snapshot: Snapshot,
 ) -> Lost | None:
     if reservation.window_from(at.ms) is None:
         return None  # the lifecycle will expire it
     placed = placement(decision, reservation, at, pool_row)
-    lost = commit.book(connection, at, pool_row, reservation, decision.members, placed.window, planned_version)
+    lost = commit.book(connection, at, pool_row, reservation, decision.members, placed.window, snapshot.version)
     if lost is None:
+        charge(connection, at, reservation, decision.milli(snapshot))
         commit.record(connection, at, reservation, placed.fact, Move.PLACE, **placed.columns)
     return lost
 

@@ -23,7 +23,7 @@ from muster_coordinator.core.lifecycle.model import (
     Step,
 )
 from muster_coordinator.core.model import EndReason, Reservation
-from muster_coordinator.service.changes.ends import end, end_at_once
+from muster_coordinator.service.changes.ends import end, end_at_once, free
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.repairs.repair import Repairs, Taken
 from muster_coordinator.service.waiting import requeue
@@ -69,9 +69,7 @@ class _Walk:
             case End(reason):
                 end(self.connection, self.at, reservation, reason)
             case Free():
-                commit.leave(self.connection, reservation)
-                fact = Fact("reservation.ended", {"reason": reservation.end_reason})
-                commit.record(self.connection, self.at, reservation, fact, Move.FREE, ended_ms=self.at.ms)
+                free(self.connection, self.at, reservation)
 
     def _activate(self, reservation: Reservation) -> None:
         end_ms = reservation.window.end_ms

@@ -3,6 +3,7 @@
 A commit costs a dozen round trips and a wait for the disk, whether it holds one gang or thirty.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,8 +14,10 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import Booked, Reservation
 from muster_coordinator.core.placement.pipeline import Plan
 from muster_coordinator.core.placement.reasons import Refusal
+from muster_coordinator.core.quota import Allowance, Verdict, least_milli
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service import draft as drafts
+from muster_coordinator.service.accounts.charge import OverQuota, allowances, charge_new, judged
 from muster_coordinator.service.admit import Admitted, decide, new_rows, placement, told, wanted_pool
 from muster_coordinator.service.bodies import ReservationRequest
 from muster_coordinator.service.index import PoolIndex, bookings_of
@@ -38,8 +41,9 @@ class Drafted:
 
     request: ReservationRequest
     reservation: Reservation | None = None
-    decision: Plan | Refusal | None = None
+    decision: Plan | Refusal | OverQuota | None = None
     problem: Problem | None = None
+    milli: int = 0  # of the plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ def draft_all(connection: Connection, at: Moment, requests: Sequence[Reservation
     snapshot = following = index.snapshot(connection, pool_row, at)
     drafted: list[Drafted] = []
     bookings: list[tuple[str, Booked]] = []
+    allowed = allowances(connection, pool_row.id, [request.tenant_id for request in requests])
     for request in requests:
         try:
             draft = drafts.drafted(request, at.ms, pool_row.policy)
@@ -70,13 +75,33 @@ def draft_all(connection: Connection, at: Moment, requests: Sequence[Reservation
             continue
         reservation = draft.reservation(request, at.new_id("rsv"), pool_row.id, at.ms)
         decision = decide(following, reservation, at, pool_row)
-        drafted.append(Drafted(request, reservation, decision))
-        if isinstance(decision, Plan):
+        one = _drafted(request, reservation, decision, following, allowed[request.tenant_id])
+        drafted.append(one)
+        if isinstance(decision, Plan) and isinstance(one.decision, Plan):
+            allowed[request.tenant_id] = allowed[request.tenant_id].with_more(0 if reservation.spot else one.milli)
             window = placement(decision, reservation, at, pool_row).window.occupied(pool_row.policy.turnaround_ms)
             booked = bookings_of(reservation.id, decision.members, window)
             bookings += booked
             following = following.with_bookings(booked, snapshot.version + 1)
     return Batch(snapshot, drafted, bookings, following)
+
+
+def _drafted(
+    request: ReservationRequest,
+    reservation: Reservation,
+    decision: Plan | Refusal | None,
+    snapshot: Snapshot,
+    allowance: Allowance,
+) -> Drafted:
+    """Let the quota have its say on what was planned."""
+    planned = decision if isinstance(decision, Plan) else None
+    milli = least_milli(reservation.shape, reservation.size) if planned is None else planned.milli(snapshot)
+    over = judged(reservation, milli, allowance)
+    if over is not None and over.never:
+        return Drafted(request, reservation, problem=over.problem)
+    if over is not None and planned is not None:
+        return Drafted(request, reservation, over)
+    return Drafted(request, reservation, decision, milli=milli)
 
 
 def enter_all(connection: Connection, at: Moment, batch: Batch) -> list[Admitted | Problem]:
@@ -88,17 +113,21 @@ def enter_all(connection: Connection, at: Moment, batch: Batch) -> list[Admitted
         batch: Of `draft_all`.
 
     Raises:
-        NotAsPlannedError: The pool has changed since, the database refused a booking, or a key was used before.
+        NotAsPlannedError: The pool has changed since, the database refused a booking, a key was used before, or a
+            quota is not what it was.
     """
-    made = [(one, one.reservation) for one in batch.drafts if one.reservation is not None]
+    asked = [(one, one.reservation) for one in batch.drafts if one.reservation is not None]
+    made = [(one, reservation) for one, reservation in asked if one.problem is None]
     answers: list[Admitted | Problem] = []
-    if made:
+    if asked:
         pool_row = read.known_pool(connection, batch.snapshot.pool_id, lock=True)
         if pool_row.version != batch.snapshot.version or _is_known(connection, batch):
             raise NotAsPlannedError
+        _refuse_over_quota(connection, pool_row.id, made)
+    if made:
         _write(connection, at, pool_row, made)
     for one in batch.drafts:
-        if one.reservation is None:
+        if one.reservation is None or one.problem is not None:
             assert one.problem is not None, "what is no reservation has a problem"
             answers.append(one.problem)
             continue
@@ -113,15 +142,18 @@ def _write(
     rows: list[dict[str, Any]] = []
     events: list[dict[str, Any]] = []
     entries: list[Entry] = []
+    charged: list[tuple[Reservation, int]] = []
     for one, reservation in made:
         if isinstance(one.decision, Plan):
+            charged.append((reservation, one.milli))
             placed = placement(one.decision, reservation, at, pool_row)
             columns: dict[str, Any] = placed.columns
             fact: Fact | None = placed.fact
             entries.append(Entry(reservation, one.decision.members, placed.window))
         else:
             said, fact = told(one.decision)
-            columns = {**said, **pending_columns(reservation, at.ms)}
+            over = isinstance(one.decision, OverQuota)
+            columns = {**said, **pending_columns(reservation, at.ms, over_quota=over)}
         row, own = new_rows(at, Wanted(one.request, reservation), columns, fact)
         rows.append(row)
         events += own
@@ -129,8 +161,20 @@ def _write(
     names = dict.fromkeys(name for row in rows for name in row)
     connection.execute(_NEW_RESERVATION, [{name: row.get(name) for name in names} for row in rows])
     commit.write_events(connection, events)
+    charge_new(connection, at, charged)
     if entries and commit.entered(connection, at, pool_row, entries) is not None:
         raise NotAsPlannedError
+
+
+def _refuse_over_quota(connection: Connection, pool_id: str, made: Sequence[tuple[Drafted, Reservation]]) -> None:
+    """Look once more whether the quotas allow all of a batch: its plans were made without the pool's lock."""
+    charged: Counter[str] = Counter()
+    for one, reservation in made:
+        if isinstance(one.decision, Plan) and not reservation.spot:
+            charged[reservation.tenant_id] += one.milli
+    for tenant_id, allowance in allowances(connection, pool_id, charged).items():
+        if allowance.with_more(charged[tenant_id]).verdict(0) is not Verdict.FITS:
+            raise NotAsPlannedError
 
 
 def _is_known(connection: Connection, batch: Batch) -> bool:

@@ -34,10 +34,11 @@ class Head:
     created_ms: int
 
 
-def wait_key(reservation: Reservation, now_ms: int) -> str:
+def wait_key(reservation: Reservation, now_ms: int, *, over_quota: bool = False) -> str:
     """Return what a pending reservation waits for: shape, gang and window, whoever asks.
 
     The key holds all that decides whether it fits, so that one refusal answers for every reservation of the same key.
+    Whoever is over their quota waits beside the others, who must not wait for that.
     """
     window = (
         ["at", reservation.start_ms, reservation.window.end_ms]
@@ -45,12 +46,17 @@ def wait_key(reservation: Reservation, now_ms: int) -> str:
         else ["now", reservation.fixed_end_ms, reservation.duration_ms if reservation.fixed_end_ms is None else None]
     )
     parts = [written(reservation.shape), reservation.size, written(reservation.grouping), window]
+    if over_quota:
+        parts.append(reservation.tenant_id)
     return hashlib.sha256(dumps(parts)).hexdigest()[:_KEY_DIGITS]
 
 
-def pending_columns(reservation: Reservation, now_ms: int) -> dict[str, object]:
+def pending_columns(reservation: Reservation, now_ms: int, *, over_quota: bool = False) -> dict[str, object]:
     """Return the columns by which a pending reservation is found again: in its line, and when its time has come."""
-    return {"wait_key": wait_key(reservation, now_ms), "check_due_ms": pending_until_ms(reservation, now_ms)}
+    return {
+        "wait_key": wait_key(reservation, now_ms, over_quota=over_quota),
+        "check_due_ms": pending_until_ms(reservation, now_ms),
+    }
 
 
 def requeue(connection: Connection, at: Moment, reservation: Reservation) -> None:

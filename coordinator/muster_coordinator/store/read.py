@@ -209,6 +209,7 @@ def as_reservation(row: RowMapping, members: Iterable[Member] = ()) -> Reservati
         on_member_loss=row["on_member_loss"],
         activated_ms=row["activated_ms"],
         protected_until_ms=row["protected_until_ms"],
+        spot=row["spot"],
     )
 
 

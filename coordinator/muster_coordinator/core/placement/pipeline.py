@@ -44,6 +44,10 @@ class Plan:
     agreed: Agreed  # what the whole gang agrees on: the level that could be had
     seed: int  # chance among equals was drawn from it; recorded with the decision
 
+    def milli(self, snapshot: Snapshot) -> int:
+        """Return how much GPU the whole gang is on the snapshot that it was planned on, in milli-GPU."""
+        return sum(snapshot.views[one.node_id].layout.milli(one.mask) for one in self.members)
+
 
 def plan(
     snapshot: Snapshot,

@@ -8,15 +8,13 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.model import Move
 from muster_coordinator.core.model import Reservation, State
 from muster_coordinator.core.placement.pipeline import Plan
-from muster_coordinator.core.placement.reasons import Refusal
-from muster_coordinator.service.admit import decide, placement
-from muster_coordinator.service.conditions import condition_of
+from muster_coordinator.service.accounts.charge import OverQuota, charge, over_quota
+from muster_coordinator.service.admit import decide, placement, told
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.waiting import pending_columns
 from muster_coordinator.store import commit
 from muster_coordinator.store.commit import Fact
 from muster_coordinator.store.read import PoolRow
-from muster_shared.codec import encode
 from muster_shared.errors import Code, Problem
 from muster_shared.time import Window
 
@@ -53,16 +51,21 @@ def move(
     )
     nodes = [member.node_id for member in reservation.members]
     snapshot = index.snapshot(connection, pool_row, at).without(reservation.id, nodes)
-    decision = decide(snapshot, wanted, at, pool_row)
+    planned = decide(snapshot, wanted, at, pool_row)
+    over: OverQuota | None = None
+    if isinstance(planned, Plan) and reservation.state is State.PENDING:
+        over = over_quota(connection, reservation, planned.milli(snapshot))
+    decision = planned if over is None else over
     former = reservation.window
     data = {"from": [former.start_ms, former.end_ms], "to": [window.start_ms, window.end_ms]}
     if reservation.state is State.PENDING:
-        columns = {**_asked(wanted), **pending_columns(wanted, at.ms)}
-        if isinstance(decision, Refusal):
-            columns["condition"] = encode(condition_of(decision)).decode()
+        columns = {**_asked(wanted), **pending_columns(wanted, at.ms, over_quota=over is not None)}
+        if not isinstance(decision, Plan):
+            columns |= told(decision)[0]
         commit.record(connection, at, reservation, Fact("reservation.moved", data), None, **columns)
     if isinstance(decision, Plan):
         _place(connection, at, pool_row, wanted, decision, data)
+        charge(connection, at, wanted, decision.milli(snapshot))
     elif reservation.state is not State.PENDING:
         why = "it is too late for it" if decision is None else decision.sentence
         raise Problem(Code.CONFLICT, f"{reservation.id} keeps its window; in the other one, {why}")

@@ -11,6 +11,7 @@ from muster_coordinator.core.lifecycle.model import Move
 from muster_coordinator.core.model import Member, State
 from muster_coordinator.core.repair.shrink import leaving, split_segments
 from muster_coordinator.service import look
+from muster_coordinator.service.accounts.charge import charge_less
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.changes.bodies import ShrinkRequest, ShrunkView
 from muster_coordinator.service.changes.cancel import Held, held
@@ -110,6 +111,7 @@ def _write(connection: Connection, at: Moment, mine: Held, size: int, gone: Coll
     data = {"formerSize": one.size, "size": size, "nodeIds": sorted(member.node_id for member in gone)}
     fact = Fact("reservation.shrunk", data)
     changes: dict[str, Any] = {"size": size}
+    charge_less(connection, at, one, size)
     if one.state is State.PENDING:
         changes |= pending_columns(replace(one, size=size), at.ms)
         commit.record(connection, at, one, fact, **changes)

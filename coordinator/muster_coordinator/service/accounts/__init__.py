@@ -1,0 +1,1 @@
+"""What tenants may hold, hold and have used: quota, charges and usage records."""
