@@ -48,6 +48,7 @@ _FLAGS: Final = {
     "device": "--device",
     "cause": "--cause",
     "reason": "--reason",
+    "gpus": "GPUS",
 }
 """Fields that exactly one flag fills. A name and labels are an argument of one command and a flag of another."""
 

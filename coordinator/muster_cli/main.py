@@ -20,6 +20,7 @@ _PLACES = {
     "nodes": "muster_cli.nodes:nodes",
     "whatif": "muster_cli.whatif:whatif",
     "pools": "muster_cli.pools:pools",
+    "quota": "muster_cli.quota:quota",
     "maintenance": "muster_cli.maintenance:maintenance",
     "events": "muster_cli.events:events",
     "webhooks": "muster_cli.webhooks:webhooks",

@@ -224,9 +224,7 @@ WINDOWS = {
     "asked for later, pending": (pending(), ["in 3h", "in 15h"]),
     "cancelled before it ran": (reservation(state="ended", reason="Cancelled"), ["-", "-"]),
     "released before its end": (
-        reservation(
-            state="ended", start=NOW_MS - 3_600_000, activated=NOW_MS - 3_500_000, ended=NOW_MS - 1_800_000
-        ),
+        reservation(state="ended", start=NOW_MS - 3_600_000, activated=NOW_MS - 3_500_000, ended=NOW_MS - 1_800_000),
         ["1h ago", "30m ago"],
     ),
     "completed": (

@@ -6,7 +6,7 @@ import pytest
 from sqlalchemy import Connection, select
 
 from muster_coordinator.core.placement.pipeline import plan
-from muster_coordinator.service import admit
+from muster_coordinator.service import admit, again
 from muster_coordinator.service.bodies import Condition, ReservationRequest
 from muster_coordinator.service.nodes import operate
 from muster_coordinator.service.waiting import lines
@@ -158,7 +158,7 @@ async def test_a_lost_race_is_a_reason_of_its_own_until_the_line_is_tried_again(
     stale = await world.coordinator.database.read(read.snapshot, pool_row, world.now_ms)
     await world.reserve(asks(gpus=1, pool_id="hasty"))
     index = world.coordinator.index
-    await world.coordinator.database.flow(admit.retry, world.clock.moment(), unlucky, stale, index)
+    await world.coordinator.database.flow(again.retry, world.clock.moment(), unlucky, stale, index)
 
     lost, other = (await condition_of(world, unlucky)).reason, (await condition_of(world, beside)).reason
     await world.wait(MINUTE)

@@ -9,7 +9,8 @@ import pytest_asyncio
 from sqlalchemy import Connection, event, update
 from sqlalchemy.util import await_only
 
-from muster_coordinator.service.admit import reserve, retry
+from muster_coordinator.service.admit import reserve
+from muster_coordinator.service.again import retry
 from muster_coordinator.service.nodes import operate
 from muster_coordinator.store import read
 from muster_coordinator.store.tables import RESERVATION

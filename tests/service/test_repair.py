@@ -1,6 +1,6 @@
 """BookingRepair: what breaks a booking, when it moves, and what is never touched."""
 
-from muster_coordinator.service.admit import retry
+from muster_coordinator.service.again import retry
 from muster_coordinator.store import read
 from tests.support.service_world import DAY, HOUR, MINUTE, SECOND, World, asks, start_of
 

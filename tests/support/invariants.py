@@ -11,6 +11,7 @@ from itertools import combinations
 
 from sqlalchemy import Connection
 
+from muster_coordinator.service.doctor.ledger import charges
 from tests.support.story import Story
 from tests.support.truth import Truth
 from tests.support.upkeep import check_upkeep
@@ -129,6 +130,7 @@ class Watch:
             *_gangs(picture),
             *_activity(picture, now_ms),
             *self._series(connection),
+            *map(str, charges(connection)),
             *self._generations(picture),
             *self._reports(picture),
             *self._newcomers(connection, picture),

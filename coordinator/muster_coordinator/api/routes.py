@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from muster_coordinator.api.account_routes import ACCOUNT_OPERATIONS
 from muster_coordinator.api.alert_routes import ALERT_OPERATIONS
 from muster_coordinator.api.calendar_routes import CALENDAR_OPERATIONS
 from muster_coordinator.api.capacity_routes import CAPACITY_OPERATIONS
@@ -41,7 +42,7 @@ OPERATIONS: Final = (
         body=ReservationRequest,
         answer=ReservationView,
         status=201,
-        errors=(Code.NOT_FOUND, Code.IDEMPOTENCY_MISMATCH),
+        errors=(Code.NOT_FOUND, Code.IDEMPOTENCY_MISMATCH, Code.QUOTA_EXCEEDED),
     ),
     Operation(
         "GET",
@@ -88,6 +89,7 @@ OPERATIONS: Final = (
     *CHANGES,
     *REPAIRS,
     *CAPACITY_OPERATIONS,
+    *ACCOUNT_OPERATIONS,
     # --- series -------------------------------------------------------------------------------------------------
     *CALENDAR_OPERATIONS,
     # --- nodes and pools ----------------------------------------------------------------------------------------

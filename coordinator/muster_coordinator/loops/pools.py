@@ -11,8 +11,8 @@ from sqlalchemy.exc import DBAPIError
 from muster_coordinator.clock import Clock
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service import sweep, waiting
-from muster_coordinator.service.admit import retry_first
 from muster_coordinator.service.advance import advance
+from muster_coordinator.service.again import retry_first
 from muster_coordinator.service.bodies import Condition
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.series.ahead import make_next

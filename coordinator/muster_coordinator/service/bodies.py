@@ -111,7 +111,7 @@ class Condition(Message):
     """Why a reservation is where it is."""
 
     type: Literal["Unschedulable"]
-    reason: str  # doesNotFit, neverFits, lostRace, BookingRepairFailed
+    reason: str  # doesNotFit, neverFits, lostRace, quotaExceeded, BookingRepairFailed
     message: str
     blockers: list[Blocker] = []
 
@@ -188,6 +188,8 @@ class PreviewView(Message):
     topology_value: str | None = None
     members: list[MemberView] = []
     quota_milli: Count | None = None  # milli-GPU that it would be charged
+    quota_limit_milli: Count | None = None  # that its tenant may hold at once; absent where there is no limit ...
+    quota_used_milli: Count | None = None  # ... and holds now
     condition: Condition | None = None
     nearest: list[Yes] = []  # what would fit, where this does not; other topology values, where it does
     as_of: Count

@@ -10,6 +10,7 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
 from muster_coordinator.core.snapshot import NodeView as Planned
 from muster_coordinator.service import draft as drafts
+from muster_coordinator.service.accounts.charge import allowances
 from muster_coordinator.service.admit import wanted_pool
 from muster_coordinator.service.bodies import (
     Condition,
@@ -22,7 +23,7 @@ from muster_coordinator.service.bodies import (
     ReservationRequest,
     ReservationView,
 )
-from muster_coordinator.service.capacity.preview import previewed
+from muster_coordinator.service.capacity.preview import previewed, with_quota
 from muster_coordinator.service.capacity.rollup import offered, rolled_up, usable_now
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.maintenance.marks import marks
@@ -94,7 +95,8 @@ def preview(connection: Connection, at: Moment, request: ReservationRequest, ind
     draft = drafts.drafted(request, at.ms, pool_row.policy)
     wanted = draft.reservation(request, "", pool_row.id, at.ms)
     snapshot = index.snapshot(connection, pool_row, at)
-    return previewed(snapshot, wanted, at, pool_row)
+    allowance = allowances(connection, pool_row.id, [wanted.tenant_id])[wanted.tenant_id]
+    return with_quota(previewed(snapshot, wanted, at, pool_row), wanted, allowance)
 
 
 def nodes(

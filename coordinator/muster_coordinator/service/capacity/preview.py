@@ -8,7 +8,9 @@ from muster_coordinator.core.model import Agreed, Request, Reservation
 from muster_coordinator.core.placement.nearest import Near, Search
 from muster_coordinator.core.placement.pipeline import Plan
 from muster_coordinator.core.placement.reasons import Refusal
+from muster_coordinator.core.quota import Allowance, least_milli
 from muster_coordinator.core.snapshot import NodeView, Snapshot
+from muster_coordinator.service.accounts.charge import judged
 from muster_coordinator.service.admit import decide
 from muster_coordinator.service.bodies import MemberView, PreviewView, Yes
 from muster_coordinator.service.conditions import condition_of
@@ -51,6 +53,18 @@ def previewed(snapshot: Snapshot, wanted: Reservation, at: Moment, pool_row: Poo
         nearest=_told("topology", others, pool_row),
         as_of=at.ms,
     )
+
+
+def with_quota(view: PreviewView, wanted: Reservation, allowance: Allowance) -> PreviewView:
+    """Return a preview with what the tenant's quota says to it: what is over it is not placed."""
+    if allowance.limit_milli is None or wanted.spot:
+        return view
+    told = {"quota_limit_milli": allowance.limit_milli, "quota_used_milli": allowance.used_milli}
+    milli = view.quota_milli if view.quota_milli is not None else least_milli(wanted.shape, wanted.size)
+    over = judged(wanted, milli, allowance)
+    if over is None or not (view.fits or over.never):
+        return view.model_copy(update=told)
+    return view.model_copy(update={**told, "fits": False, "condition": over.condition})
 
 
 def _nearest(search: Search, asked: Request, at: Moment, pool_row: PoolRow, *, never: bool) -> list[Yes]:

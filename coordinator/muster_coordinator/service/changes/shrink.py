@@ -115,6 +115,7 @@ def _write(connection: Connection, at: Moment, mine: Held, size: int, gone: Coll
     if one.state is State.PENDING:
         changes |= pending_columns(replace(one, size=size), at.ms)
         commit.record(connection, at, one, fact, **changes)
+        commit.pool_changed(connection, one.pool_id, ())  # it may fit now, or what it gave back may help another
         return
     commit.drop(connection, at, one.pool_id, [member.allocation_id for member in gone], leave_gang=True)
     if one.state is not State.BINDING:

@@ -1,0 +1,34 @@
+"""The part of the API's table that is about what tenants may hold, and have used."""
+
+from typing import Final
+
+from muster_coordinator.api.handlers import accounts
+from muster_coordinator.api.operation import Operation
+from muster_coordinator.service.accounts.bodies import QuotaQuery, QuotaRemoval, QuotaRequest, QuotaView
+from muster_coordinator.service.bodies import Page
+from muster_shared.errors import Code
+
+_MISSING: Final = (Code.NOT_FOUND,)
+
+ACCOUNT_OPERATIONS: Final = (
+    Operation("GET", "/v1/quotas", "List quotas", accounts.quotas, query=QuotaQuery, answer=Page, errors=_MISSING),
+    Operation(
+        "PUT",
+        "/v1/quotas",
+        "Limit what a tenant holds in a pool at once",
+        accounts.limited,
+        body=QuotaRequest,
+        answer=QuotaView,
+        errors=_MISSING,
+        audience="operator",
+    ),
+    Operation(
+        "DELETE",
+        "/v1/quotas",
+        "Lift a tenant's limit",
+        accounts.lifted,
+        query=QuotaRemoval,
+        errors=_MISSING,
+        audience="operator",
+    ),
+)
