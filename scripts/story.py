@@ -17,6 +17,12 @@ from tests.support import stub
 from tests.support.fleet import CLUSTER_A, CLUSTER_B, ApiError, Fleet, disagreeing_host, host, until
 
 FABRICS = {"a": CLUSTER_A, "b": CLUSTER_B}
+_RACKS = "abcd"  # of which the names of the nodes speak
+_POLICY = {
+    "heartbeat_ms": 1_000,
+    "unreachable_after_beats": 20,  # ten agents on one machine: it is busy, not silent
+    "healthy_after_ms": 10_000,  # nobody watches a demo for the ten minutes of the default
+}
 NODES_EACH = 4
 GPUS_EACH = 8
 PORT = 8470  # where `muster` looks by default
@@ -91,6 +97,7 @@ def tell(story: Story) -> None:
 def _inventory(story: Story) -> None:
     fleet = story.fleet
     story.title("Ten agents join and report what their hosts really have")
+    story.say("Ten Python processes start here at once; a busy machine takes a minute for it.")
     story.wait("ten nodes with 8 GPUs each", lambda: _count(fleet, lambda node: node["gpusTotal"] == GPUS_EACH) == 10)
     story.wait(
         "eight of them are sure of their NVLink fabric (two equal readings, 5 s apart)",
@@ -100,6 +107,10 @@ def _inventory(story: Story) -> None:
         "one has GPUs that disagree, one has no NVLink: neither gets a fabric.domain, both say why",
         lambda: {"gpusDisagree", "notSupported"} <= {node.get("fabricReason") for node in _nodes(fleet)},
     )
+    for name in (node["name"] for node in _nodes(fleet)):
+        rack = f"r{_RACKS.index(name.removeprefix('gpu-')[0]) + 1}"
+        fleet.call("PUT", f"/v1/nodes/{name}/labels", {"labels": {"rack": rack}})
+    story.say("An operator says in which rack each of them stands: gpu-a1 to a4 in r1, b1 to b4 in r2.")
     story.muster("nodes")
 
 
@@ -193,7 +204,7 @@ def _built(folder: Path) -> Fleet:
         print("No C compiler here: the agents read their GPUs from the fake driver instead of NVML.")
     else:
         print("GPUs are played by a stub of libnvidia-ml.so.1; the agents read them with the real NVML binding.")
-    fleet = Fleet(folder, _port(), library_dir, {"heartbeat_ms": 1_000})
+    fleet = Fleet(folder, _port(), library_dir, _POLICY)
     for fabric, cluster in FABRICS.items():
         for number in range(1, NODES_EACH + 1):
             name = f"gpu-{fabric}{number}"
@@ -226,6 +237,9 @@ def _stay(fleet: Fleet) -> None:
         "muster preview --tenant you --gang 2 --same fabric.domain --gpus 4 --for 1h --start +4h",
         "muster reserve --tenant you --gpus 4 --topology nvlink-all --for 30m --name first-try",
         "muster list",
+        "muster timeline",
+        "muster whatif --lose rack=r1",
+        "muster maintenance create --selector rack=r2 --start +2d --for 4h --reason 'new fans' --dry-run",
         "muster events --follow",
     ):
         print(f"  {line}")

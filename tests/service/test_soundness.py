@@ -1,5 +1,7 @@
 """A sign must last before it counts, and be gone for long before its node takes over for others."""
 
+import pytest
+
 from muster_coordinator.service import look
 from tests.support.coordinator_agent import ScriptedAgent
 from tests.support.service_world import MINUTE, SECOND, World, asks
@@ -32,6 +34,27 @@ async def test_a_node_whose_fault_is_gone_takes_over_only_after_ten_minutes(worl
     await world.wait(30 * SECOND)
 
     assert (await world.state(booked.id), await world.nodes_of(booked.id)) == ("placed", "a2")
+
+
+@pytest.mark.parametrize(("ms", "trusted"), [(10 * SECOND, True), (30 * SECOND, False)])
+async def test_nobody_saw_for_less_than_half_a_minute_is_no_fault(
+    world: World,
+    ms: int,
+    trusted: bool,  # noqa: FBT001 - a parameter of the table
+) -> None:
+    """F19: an NVML that answers late, as at the start of an agent, breaks nothing."""
+    await world.join("a1")
+    booked = await world.reserve(asks(start="+5h"))
+    spare = await world.join("a2")
+    spare.hold(0, cause="nvmlDown", code=10)
+    await world.wait(0)
+    await world.wait(ms)
+    spare.holds.clear()
+    await world.wait(SECOND)
+    world.agents["a1"].hold(0)
+    await world.wait(SECOND)
+
+    assert await world.nodes_of(booked.id) == ("a2" if trusted else "a1")
 
 
 async def test_at_the_start_itself_any_sound_node_is_better_than_none(world: World) -> None:

@@ -21,6 +21,9 @@ from muster_agent.drivers.nvml.talk import understood
 DEADLINE_MS: Final = 10_000
 """A scan of 16 GPUs takes well below a second; a driver that recovers one from an error has taken five."""
 
+FIRST_DEADLINE_MS: Final = 30_000
+"""Of a process that has not answered yet: it starts, and the driver wakes GPUs that nobody has kept awake."""
+
 _BACK_OFF_MS: Final = (0, 1_000, 2_000, 5_000, 10_000, 30_000)  # after so many deaths without an answer between
 _EVENTS_MAX: Final = 1_024  # a storm that nobody listens to; the kernel log tells it too
 _CHUNK_BYTES: Final = 65_536  # what a pipe holds
@@ -46,17 +49,19 @@ class NvmlProcess:
         self._answer: asyncio.Future[NodeReading] | None = None  # to that request; None when none is open
         self._deaths = 0
         self._next_start_ms = 0
+        self._has_answered = False  # this process
         self._trouble = NodeReading("error")  # what is said while no process runs
 
     async def read(self) -> NodeReading:
         """Read all GPUs, or tell why not, within the deadline."""
         asking = asyncio.ensure_future(self._ask())
-        limit = asyncio.ensure_future(self._clock.sleep(DEADLINE_MS))
+        deadline_ms = DEADLINE_MS if self._has_answered else FIRST_DEADLINE_MS
+        limit = asyncio.ensure_future(self._clock.sleep(deadline_ms))
         try:
             await asyncio.wait((asking, limit), return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
                 return asking.result()
-            return NodeReading("hung", message=f"NVML has not answered for {DEADLINE_MS} ms; waiting for it")
+            return NodeReading("hung", message=f"NVML has not answered for {deadline_ms} ms; waiting for it")
         finally:
             asking.cancel()
             limit.cancel()
@@ -99,6 +104,7 @@ class NvmlProcess:
             # The answer to a request that was given up: only once it is in can the process hear the next one.
             await asyncio.shield(self._answer)
             self._answer = None
+            self._has_answered = True
         process = await self._running()
         if process is None or process.stdin is None:
             return self._trouble
@@ -107,6 +113,7 @@ class NvmlProcess:
         process.stdin.write(b"%d\n" % self._asked)
         reading = await asyncio.shield(self._answer)
         self._answer = None
+        self._has_answered = True
         return reading
 
     async def _running(self) -> Process | None:
@@ -122,6 +129,7 @@ class NvmlProcess:
         except OSError as error:
             self._ended(f"the NVML process cannot be started: {error.strerror}")
             return None
+        self._has_answered = False
         self._listener = asyncio.create_task(self._listen(self._process))
         return self._process
 

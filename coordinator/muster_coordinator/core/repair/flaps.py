@@ -4,6 +4,9 @@ from collections.abc import Iterable
 from typing import Final
 
 DAY_MS: Final = 86_400_000
+NO_DATA: Final = frozenset({"nvmlDown", "monitoringDown"})
+"""Causes of holds that say that nobody can see, not that something is broken: soft signs, as silence is."""
+
 FLIPS_MAX: Final = 3
 """Turns for the worse within a day that a node may make. Source: facts on reliability, F18."""
 

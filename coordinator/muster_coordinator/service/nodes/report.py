@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, String, bindparam,
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
+from muster_coordinator.core.repair.flaps import NO_DATA
 from muster_coordinator.service.nodes.atoms import keep_atoms, slots_of
 from muster_coordinator.service.repairs.signs import HoldKey, sign_columns
 from muster_coordinator.store import commit, read
@@ -102,7 +103,7 @@ def report(connection: Connection, at: Moment, node_id: str, sent: Report) -> He
     want_inventory = sent.inventory is None and sent.inventory_hash != row["inventory_hash"]
     holds_before, holds = _keep_holds(connection, at, row, sent.holds)
     if inventory is not None or row["silent"] or holds_before != holds or rebooted:
-        signs = sign_columns(row, inventory, holds_before, holds, at.ms, rebooted=rebooted)
+        signs = sign_columns(row, inventory, holds_before, holds, at.ms, pool_row.policy, rebooted=rebooted)
         columns |= signs
         changes.facts |= bool(signs)  # plans look at them
     changes.facts |= holds_before != holds
@@ -207,7 +208,8 @@ def _keep_holds(
         )
         data = {"device": hold.device, "cause": hold.cause, "code": hold.code, "clearsBy": hold.clears_by}
         fact = Fact("node.hold_added", data)
-        commit.record_node(connection, at, row["id"], row["pool_id"], fact, fault_ms=at.ms)
+        fault = {} if hold.cause in NO_DATA else {"fault_ms": at.ms}
+        commit.record_node(connection, at, row["id"], row["pool_id"], fact, **fault)
     return before, set(after)
 
 

@@ -1,12 +1,13 @@
 """What speaks against a node, over time: when it turned bad, when it was well again, and where it belongs."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from sqlalchemy import RowMapping
 
-from muster_coordinator.core.repair.flaps import with_flip
+from muster_coordinator.core.model import Policy
+from muster_coordinator.core.repair.flaps import NO_DATA, with_flip
 from muster_shared.codec import dumps, loads
 from muster_shared.wire import FABRIC_DOMAIN, Inventory
 
@@ -23,6 +24,7 @@ def sign_columns(
     holds_before: Collection[HoldKey],
     holds: Collection[HoldKey],
     now_ms: int,
+    policy: Policy,
     *,
     rebooted: bool,
 ) -> dict[str, Any]:
@@ -34,6 +36,7 @@ def sign_columns(
         holds_before: Its holds before the report.
         holds: Its holds now.
         now_ms: Milliseconds UTC.
+        policy: Of the pool: a soft sign shorter than `unhealthyAfter` was none.
         rebooted: The host has restarted since the report before, however quickly.
     """
     columns: dict[str, Any] = {}
@@ -45,13 +48,19 @@ def sign_columns(
         columns["home_domain"] = shown
     before = {*holds_before, *_of_inventory(former, home), *([_SILENT] if row["silent"] else [])}
     after = {*holds, *_of_inventory(inventory, home)}
-    if before - after or rebooted:
+    gone = before - after
+    if rebooted or (gone and not _was_brief(row, gone, now_ms, policy)):
         columns["sound_since_ms"] = now_ms
     if (after or rebooted) and not before:
         columns["flips"] = flips_after(row, now_ms)
     if _lost(inventory) - _lost(former):
         columns["fault_ms"] = now_ms
     return columns
+
+
+def _was_brief(row: RowMapping, gone: Collection[Sequence[str | int]], now_ms: int, policy: Policy) -> bool:
+    turned_ms = max(loads(row["flips"]), default=0)
+    return now_ms - turned_ms < policy.unhealthy_after_ms and all(key[1] in NO_DATA for key in gone)
 
 
 def flips_after(row: RowMapping, now_ms: int) -> str:
