@@ -97,9 +97,14 @@ def parse_instant(text: str, now_ms: int) -> int:
 
 
 def format_instant(ms: int) -> str:
-    """Write milliseconds UTC as RFC 3339 with `Z`; milliseconds are shown only where there are any."""
-    moment = datetime.fromtimestamp(ms // 1000, UTC)
-    fraction = f".{ms % 1000:03d}" if ms % 1000 else ""
+    """Write milliseconds UTC as RFC 3339 with `Z`; milliseconds are shown only where there are any.
+
+    Args:
+        ms: 0 or more. What RFC 3339 cannot say, `MS_MAX` and beyond, is written as the last instant that it can.
+    """
+    shown_ms = min(ms, MS_MAX - 1)
+    moment = datetime.fromtimestamp(shown_ms // 1000, UTC)
+    fraction = f".{shown_ms % 1000:03d}" if shown_ms % 1000 else ""
     return f"{moment:%Y-%m-%dT%H:%M:%S}{fraction}Z"
 
 

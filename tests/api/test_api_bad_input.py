@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+from muster_shared.time import MS_MAX
 from tests.support.coordinator_api import Api
 from tests.support.service_world import START_MS
 
@@ -75,6 +76,7 @@ INVALID: dict[str, Case] = {
     "a start in the past, in words": ({"start": "2020-01-01T00:00:00Z"}, "start"),
     "a start without an offset": ({"start": "2030-01-01T00:00:00"}, "start"),
     "a start after the end of time": ({"start": 2**53}, "start"),
+    "an end before a start at the end of time": ({"start": MS_MAX, "duration": None, "end": 5}, "end"),
     "a huge start": ({"start": 2**70}, "start"),
     "a negative start": ({"start": -5}, "start"),
     "a start that is no instant": ({"start": "tomorrow"}, "start"),

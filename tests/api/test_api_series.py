@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.support.coordinator_api import Api
 from tests.support.service_world import DAY, HOUR, START_MS
 
@@ -108,6 +110,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"zone": "Berlin"}, "zone"),
     ({"firstDay": "18.01.2027"}, "firstDay"),
     ({"firstDay": "2027-13-01"}, "firstDay"),
+    ({"firstDay": "0001-01-01"}, "firstDay"),
     ({"duration": None}, "duration"),
     ({"start": "+2h"}, "start"),
     ({"devices": []}, "devices"),
@@ -134,6 +137,10 @@ WRONG_DECISIONS: list[tuple[str, dict[str, Any], str]] = [
     ("skip", {"occurrence": -1}, "occurrence"),
     ("skip", {"occurrence": 2**60}, "occurrence"),
     ("unskip", {"occurrence": "yesterday"}, "occurrence"),
+    ("skip", {"occurrence": "0001-01-01"}, "occurrence"),
+    ("unskip", {"occurrence": "1969-12-31"}, "occurrence"),
+    ("skip", {"occurrence": "1970-01-01"}, "occurrence"),
+    ("skip", {"occurrence": "9999-12-31"}, "occurrence"),
     ("change", {"occurrence": "2027-01-16", "end": "+2h"}, "end"),
     ("change", {"occurrence": "2027-01-16"}, "start"),
     ("cancel", {"from": "2027-02-30"}, "from"),
@@ -142,8 +149,10 @@ WRONG_DECISIONS: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-async def test_what_is_wrong_with_a_decision_is_named(api: Api) -> None:
-    view = await made(api)
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Etc/GMT+12"])
+async def test_what_is_wrong_with_a_decision_is_named(api: Api, zone: str) -> None:
+    await api.join("a1")  # what is made is placed, and stays as it is
+    view = await made(api, zone=zone)
     before = await api.rows()
 
     for verb, body, path in WRONG_DECISIONS:

@@ -155,12 +155,12 @@ async def test_deliveries_come_in_pages_the_newest_first(api: Api) -> None:
 
     _, first = await api.call("GET", "/v1/webhooks/ops/deliveries?limit=4&state=waiting")
     _, rest = await api.call("GET", f"/v1/webhooks/ops/deliveries?limit=4&cursor={first['nextCursor']}")
-    status, _ = await api.call("GET", "/v1/webhooks/ops/deliveries?cursor=x")
+    wrong = [await api.call("GET", f"/v1/webhooks/ops/deliveries?cursor={one}") for one in ("x", "-1", str(10**18))]
 
     seqs = [item["seq"] for item in first["items"] + rest["items"]]
     assert (len(seqs), seqs) == (6, sorted(seqs, reverse=True))
     assert "nextCursor" not in rest
-    assert status == 400
+    assert [status for status, _ in wrong] == [400, 400, 400]
 
 
 async def test_nothing_of_receivers_is_for_who_has_no_token(tmp_path: Path) -> None:

@@ -87,6 +87,11 @@ def test_an_instant_reads_back_as_it_was_written(ms: int) -> None:
     assert parse_instant(str(ms), 0) == ms
 
 
+@pytest.mark.parametrize("ms", [MS_MAX, MS_MAX + 1, 2**53])
+def test_an_instant_past_the_last_year_is_shown_as_its_last_one(ms: int) -> None:
+    assert format_instant(ms) == "9999-12-31T23:59:59.999Z"
+
+
 @given(st.integers(0, MS_MAX // 1000 - 1), st.integers(-14 * 60, 14 * 60))
 def test_an_offset_names_the_same_instant_elsewhere(seconds: int, minutes: int) -> None:
     elsewhere = timezone(timedelta(minutes=minutes))

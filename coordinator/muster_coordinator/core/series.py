@@ -49,6 +49,7 @@ _VALUES: Final = {
 }
 _LISTS: Final = frozenset({"BYMONTH", "BYMONTHDAY", "BYDAY", "BYHOUR", "BYSETPOS"})
 _STEPS: Final = {"HOURLY": timedelta(hours=1), "DAILY": timedelta(days=1), "WEEKLY": timedelta(weeks=1)}
+_MONTHS: Final = {"MONTHLY": 1, "YEARLY": 12}
 _CYCLE_YEARS: Final = 400  # the calendar repeats after them, days of the week and leap years alike
 _LAST_YEAR: Final = 9999  # where every rule ends
 _END_MS: Final = MS_MAX - 366 * 86_400_000  # nothing begins in the last year: clocks ahead of UTC end with it earlier
@@ -166,7 +167,7 @@ def occurrences(recurrence: Recurrence, from_ms: int, until_ms: int, limit: int)
     """Return the first `limit` instants in `[from_ms, until_ms)` at which occurrences begin, rising, none twice.
 
     Cost: in occurrences between `from_ms` and the last one that is returned, or since the first where the rule has a
-    `COUNT`, is monthly or yearly.
+    `COUNT`.
     """
     instants = (instant_ms for _, instant_ms in _walked(recurrence, from_ms))
     return list(islice(_within(instants, from_ms, until_ms), limit))
@@ -193,7 +194,7 @@ def _walked(recurrence: Recurrence, from_ms: int) -> Iterator[tuple[datetime, in
     zone = zone_of(recurrence.zone)
     parts = dict(part.split("=", 1) for part in recurrence.rule.split(";"))
     until_ms = _until(parts.pop("UNTIL"), zone) if "UNTIL" in parts else None
-    begin = _nearer(datetime.fromisoformat(recurrence.first), parts, from_ms, zone)
+    begin, parts = _nearer(datetime.fromisoformat(recurrence.first), parts, from_ms, zone)
     later_years = (_LAST_YEAR - begin.year) // _CYCLE_YEARS * _CYCLE_YEARS
     rule = ";".join(f"{name}={value}" for name, value in parts.items())
     for distant in rrulestr(rule, dtstart=begin.replace(year=begin.year + later_years)):
@@ -204,18 +205,34 @@ def _walked(recurrence: Recurrence, from_ms: int) -> Iterator[tuple[datetime, in
         yield wall, instant_ms
 
 
-def _nearer(first: datetime, parts: dict[str, str], from_ms: int, zone: tzinfo) -> datetime:
-    """Return a later start from which the same occurrences follow, some before `from_ms`; `first` where none is known.
+def _nearer(first: datetime, parts: dict[str, str], from_ms: int, zone: tzinfo) -> tuple[datetime, dict[str, str]]:
+    """Return a later start, and a rule from which the same occurrences follow then, some before `from_ms`.
 
-    Whole steps of the rule lie between the two, so nothing else changes. With a COUNT the past must be counted.
+    Whole steps of the rule lie between the two starts, so nothing else changes. With a COUNT the past must be counted.
     """
-    frequency = parts["FREQ"]
-    if frequency not in _STEPS or "COUNT" in parts:
-        return first
-    step = _STEPS[frequency] * int(parts.get("INTERVAL", "1"))
-    # Clocks are never put back by a day; two steps more leave the week in which the rule began behind.
-    elapsed = wall_time(from_ms, zone) - timedelta(days=1) - first
-    return first + step * max(0, elapsed // step - 2)
+    frequency, interval = parts["FREQ"], int(parts.get("INTERVAL", "1"))
+    if "COUNT" in parts:
+        return first, parts
+    # Clocks are never put back by a day; two steps more leave the week, month or year in which it began behind.
+    until = wall_time(from_ms, zone) - timedelta(days=1)
+    if frequency in _STEPS:
+        step = _STEPS[frequency] * interval
+        return first + step * max(0, (until - first) // step - 2), parts
+    months = _MONTHS[frequency] * interval
+    elapsed = (until.year - first.year) * 12 + until.month - first.month
+    passed = (elapsed // months - 2) * months
+    if passed <= 0:
+        return first, parts
+    years, month = divmod(first.month - 1 + passed, 12)
+    return first.replace(year=first.year + years, month=month + 1, day=1), _with_day(first, parts)
+
+
+def _with_day(first: datetime, parts: dict[str, str]) -> dict[str, str]:
+    """Return a monthly or yearly rule with the day named that it would else take from its start."""
+    if not parts.keys().isdisjoint({"BYDAY", "BYMONTHDAY"}):
+        return parts
+    month = {"BYMONTH": str(first.month)} if parts["FREQ"] == "YEARLY" else {}
+    return {**month, **parts, "BYMONTHDAY": str(first.day)}
 
 
 def _until(value: str, zone: tzinfo) -> int:

@@ -1,6 +1,7 @@
 """Receivers of webhooks, for operators."""
 
-from typing import Annotated, Literal
+import re
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
@@ -20,6 +21,8 @@ from muster_coordinator.service.outward.bodies import (
 )
 from muster_shared.codec import Count, Request, Text
 from muster_shared.errors import invalid
+
+_SEQ: Final = re.compile(r"[0-9]{1,16}")  # no longer than any database counts
 
 
 class DeliveryQuery(Request):
@@ -119,7 +122,7 @@ async def replayed(call: Call[Services, ReplayRequest, None]) -> Replayed:
 def _number(cursor: str | None) -> int | None:
     if cursor is None:
         return None
-    if not cursor.isascii() or not cursor.isdecimal():
+    if not _SEQ.fullmatch(cursor):
         raise invalid("cursor", "not one that a page of this list gave")
     return int(cursor)
 

@@ -11,7 +11,8 @@ from muster_coordinator.service.when import instant, length
 from muster_shared.errors import invalid
 from muster_shared.time import format_duration
 
-_DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_FIRST_DAY: Final = date(1970, 1, 1)
 
 
 def instant_or_day(path: str, written: str | int, series: Series, now_ms: int) -> int:
@@ -32,15 +33,18 @@ def is_day(written: str | int) -> bool:
 
 
 def day_of(path: str, written: str) -> date:
-    """Read a day as YYYY-MM-DD.
+    """Read a day of the years 1970 to 9999 as YYYY-MM-DD.
 
     Raises:
         Problem: `INVALID_INPUT`.
     """
     try:
-        return date.fromisoformat(written)
+        day = date.fromisoformat(written)
     except ValueError:
         raise invalid(path, f"{written} is no day of the calendar") from None
+    if day < _FIRST_DAY:
+        raise invalid(path, f"{written} is outside the years 1970 to 9999")
+    return day
 
 
 def length_within(path: str, written: str, policy: Policy) -> int:
