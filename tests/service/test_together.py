@@ -7,8 +7,10 @@ import pytest
 
 from muster_coordinator.api.admission import reserve_all
 from muster_coordinator.api.services import Made
+from muster_coordinator.service import draft as drafts
 from muster_coordinator.service.admit import reserve
 from muster_coordinator.service.bodies import ReservationRequest, ReservationView
+from muster_coordinator.service.together import NotAsPlannedError
 from muster_coordinator.store.tables import POOL
 from muster_shared.errors import Code, Problem
 from tests.support.service_world import World, asks
@@ -122,3 +124,48 @@ async def test_a_turn_that_was_planned_on_an_older_pool_goes_one_by_one(
 
     assert [one.view.state for one in made if isinstance(one, Made) and one.view] == ["placed", "pending"]
     assert await world.state(stolen[0]) == "placed"
+
+
+async def test_what_one_of_a_turn_fails_on_is_nothing_to_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.join_all("a1 a2", fabric="fabric-a.1")
+    read = drafts.drafted
+
+    def stumbling(request: ReservationRequest, *args: Any) -> drafts.Draft:
+        if request.tenant_id == "odd":
+            raise ZeroDivisionError
+        return read(request, *args)
+
+    monkeypatch.setattr(drafts, "drafted", stumbling)
+    asked = [asks(start="+1h"), asks(start="+1h", tenant="odd"), asks(start="+1h", tenant="other")]
+    made = await reserve_all(world.coordinator.services, asked)
+
+    assert [one.view.state if isinstance(one, Made) and one.view else type(one) for one in made] == [
+        "placed",
+        ZeroDivisionError,
+        "placed",
+    ]
+
+
+async def test_who_comes_before_a_failure_of_the_database_hears_that_it_was_made(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.join_all("a1 a2", fabric="fabric-a.1")
+    database, flows = world.coordinator.database, list[int]()
+    flow = database.flow
+
+    async def refused(*_args: Any) -> Any:
+        raise NotAsPlannedError
+
+    async def failing(body: Any, *args: Any) -> Any:
+        flows.append(1)
+        if len(flows) == 2:
+            raise OSError("the disk is full")
+        return await flow(body, *args)
+
+    monkeypatch.setattr(database, "write", refused)
+    monkeypatch.setattr(database, "flow", failing)
+    made = await reserve_all(world.coordinator.services, [asks(start=f"+{hours}h") for hours in (1, 3, 5)])
+
+    assert [type(one) for one in made] == [Made, OSError, Made]

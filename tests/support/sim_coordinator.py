@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Answer = BaseModel | Problem | None
 Reply = Callable[[Answer], None]
-Serve = Callable[[list[ReservationRequest]], Awaitable[list[Made | Problem]]]
+Serve = Callable[[list[ReservationRequest]], Awaitable[list[Made | Exception]]]
 
 TICK_MS = 10_000  # between two passes with nothing to do
 HASTE_MS = 2_000  # between two passes when there is always something to do
@@ -51,10 +51,10 @@ HANDLERS: dict[str, Callable[[Any], Coroutine[Any, Any, Answer]]] = {
 }
 
 
-class NoTurns(Turns[ReservationRequest, Made | Problem]):
+class NoTurns(Turns[ReservationRequest, Made | Exception]):
     """Let everybody meet: the simulation holds tasks up in the middle, and no loop is there to wait in."""
 
-    async def ask(self, pool: str, question: ReservationRequest, serve: Serve) -> Made | Problem:  # noqa: ARG002 - as of `Turns`
+    async def ask(self, pool: str, question: ReservationRequest, serve: Serve) -> Made | Exception:  # noqa: ARG002 - as of `Turns`
         (answer,) = await serve([question])
         return answer
 

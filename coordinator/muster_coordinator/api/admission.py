@@ -1,15 +1,18 @@
 """Takes requests of one pool in together, and shows what has become of them."""
 
 from functools import partial
+from typing import Final
 
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from muster_coordinator.api.services import Made, Services
 from muster_coordinator.service import look
 from muster_coordinator.service.admit import DEFAULT_POOL, Admitted, reserve
 from muster_coordinator.service.bodies import ReservationRequest, ReservationView
-from muster_coordinator.service.together import NotAsPlannedError, draft_all, enter_all
+from muster_coordinator.service.together import draft_all, enter_all
 from muster_shared.errors import Problem
+
+_OF_ALL: Final = (Problem, DBAPIError, OSError)  # an unknown pool, a database that fails: one by one would be no better
 
 
 async def created(services: Services, request: ReservationRequest) -> ReservationView:
@@ -19,7 +22,7 @@ async def created(services: Services, request: ReservationRequest) -> Reservatio
         Problem: As `reserve` does.
     """
     made = await services.turns.ask(request.pool_id or DEFAULT_POOL, request, partial(reserve_all, services))
-    if isinstance(made, Problem):
+    if isinstance(made, Exception):
         raise made
     if made.view is not None:
         return made.view
@@ -28,24 +31,31 @@ async def created(services: Services, request: ReservationRequest) -> Reservatio
     return await services.database.read(look.reservation, made.admitted.reservation_id)
 
 
-async def reserve_all(services: Services, requests: list[ReservationRequest]) -> list[Made | Problem]:
-    """Create reservations in one pool, in one transaction where nobody interferes, else one by one."""
+async def reserve_all(services: Services, requests: list[ReservationRequest]) -> list[Made | Exception]:
+    """Create reservations in one pool, in one transaction where nobody interferes, else one by one.
+
+    Returns:
+        To each request its own answer: what one of them is refused for, or fails on, is nothing to the others.
+    """
     database, at = services.database, services.clock.moment()
+    admitted: list[Admitted | Exception]
     try:
         batch = await database.read(draft_all, at, requests, services.index)
-        admitted = await database.write(enter_all, at, batch)
-    except (NotAsPlannedError, IntegrityError):
+        admitted = [*await database.write(enter_all, at, batch)]
+    except Exception as error:
+        if isinstance(error, _OF_ALL) and not isinstance(error, IntegrityError):
+            raise
         admitted = [await _reserve(services, request) for request in requests]
     else:
         services.index.booked(batch.snapshot, batch.bookings, batch.following)
     services.recorded.beat()
     at_rest = [one.reservation_id for one in admitted if isinstance(one, Admitted) and not one.is_due]
     views = await database.read(look.reservations_of, at_rest) if at_rest else {}
-    return [one if isinstance(one, Problem) else Made(one, views.get(one.reservation_id)) for one in admitted]
+    return [one if isinstance(one, Exception) else Made(one, views.get(one.reservation_id)) for one in admitted]
 
 
-async def _reserve(services: Services, request: ReservationRequest) -> Admitted | Problem:
+async def _reserve(services: Services, request: ReservationRequest) -> Admitted | Exception:
     try:
         return await services.database.flow(reserve, services.clock.moment(), request, services.index)
-    except Problem as problem:
-        return problem
+    except Exception as error:  # noqa: BLE001 - told to whoever asked; those before and after it are made
+        return error

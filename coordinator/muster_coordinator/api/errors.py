@@ -88,8 +88,9 @@ def _no_database(failure: Exception) -> Problem:
         return Problem(Code.INTERNAL, "The coordinator failed; its log has the request id")  # ours, not the database's
     return Problem(
         Code.UNAVAILABLE,
-        "The database cannot be read or written right now, and nothing was changed; try again. The coordinator's log "
-        "has the reason under the request id",
+        "The database cannot be read or written right now; try again. A call that got no further than this may have "
+        "done its work before: look first, or repeat a create with the same idempotency key. The coordinator's log has "
+        "the reason under the request id",
     )
 
 

@@ -17,7 +17,6 @@ from muster_coordinator.service.bodies import ReservationRequest, ReservationVie
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.store.engine import Database
 from muster_coordinator.store.read import soonest_first
-from muster_shared.errors import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ class Services:
     published: Notifier  # an event got its number
     revs: Revs
     index: PoolIndex
-    turns: Turns[ReservationRequest, Made | Problem]
+    turns: Turns[ReservationRequest, Made | Exception]
     join_token: str | None  # what a host must show to join; None where anybody on loopback may
     counts: Counts = field(default_factory=Counts)
     exposition: Exposition = field(default_factory=Exposition)
