@@ -69,7 +69,7 @@ def pair(text: str) -> tuple[str, str]:
     """Read `key=value`."""
     key, equals, value = text.partition("=")
     if not key or not equals:
-        raise click.BadParameter(f"{text!r} is not key=value")
+        raise click.BadParameter(f"{text!r} is not key=value, such as rack=r7")
     return key, value
 
 

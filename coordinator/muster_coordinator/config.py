@@ -4,10 +4,12 @@ import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 
 from muster_coordinator.core.model import policy_faults
 from muster_coordinator.core.webhook.targets import allowed
@@ -77,7 +79,9 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
     if path is not None:
         try:
             values = tomllib.loads(path.read_text())
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}; without --config the defaults hold") from None
+        except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise ConfigError(f"{path}: {error}") from None
     for name, text in environment.items():
         if name.startswith(_PREFIX):
@@ -87,7 +91,7 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
-        faults = [_line(item["loc"], item["msg"]) for item in error.errors() if not _is_in_policy(item["loc"])]
+        faults = [_line(item["loc"], _told(item)) for item in error.errors() if not _is_in_policy(item["loc"])]
     if isinstance(policy := values.get("policy"), dict):
         chosen = cast("dict[str, object]", policy)
         faults += [_line(("policy", name), fault) for name, fault in policy_faults(chosen).items()]
@@ -99,6 +103,14 @@ def load(path: Path | None, environment: Mapping[str, str] = os.environ) -> Conf
             "set api_token and join_token first, and put TLS in front"
         )
     return config
+
+
+def _told(error: ErrorDetails) -> str:
+    if error["type"] != "extra_forbidden":
+        return error["msg"]
+    name = str(error["loc"][-1])
+    like = get_close_matches(name, Config.model_fields, 1)
+    return f"no such setting{f'; is it {like[0]}?' if like else ''}"
 
 
 def _is_in_policy(path: tuple[int | str, ...]) -> bool:

@@ -99,7 +99,8 @@ def _check_part(name: str, value: str, frequency: str) -> None:
         return
     for one in value.split(",") if name in _LISTS else [value]:
         if not re.fullmatch(_VALUES[name], one):
-            raise ValueError(f"{one[:20]!r} is no value of {name}")
+            days = "; days are MO, TU, WE, TH, FR, SA and SU" if name == "BYDAY" else ""
+            raise ValueError(f"{one[:20]!r} is no value of {name}{days}")
         if name == "BYDAY" and len(one) > len("MO") and frequency not in {"MONTHLY", "YEARLY"}:
             raise ValueError(f"{one} is a day of a month: it goes with FREQ=MONTHLY or FREQ=YEARLY")
     if name == "UNTIL":
