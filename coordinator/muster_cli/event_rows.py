@@ -8,7 +8,7 @@ from muster_cli.moments import moment
 from muster_cli.rows import Table, items, table
 from muster_shared.time import MS_MAX, format_instant
 
-_INSTANTS: Final = frozenset({"start", "end", "at", "lastReport", "from", "to"})
+_INSTANTS: Final = frozenset({"start", "end", "at", "lastReport", "from", "to", "occurrence"})
 
 Names = Mapping[str, str]
 """What people call a node, by its id."""

@@ -71,4 +71,4 @@ def _summary(document: Document) -> str:
     nodes = f"{len(document['lost'])} node{'' if len(document['lost']) == 1 else 's'}"
     counts = ", ".join(f"{count} {outcome}" for outcome, count in document["outcomes"].items()) or "none"
     others = f"Others in the pool: {document['untouched']}, untouched."
-    return f"Without {nodes}, of the bookings on them: {counts}. {others}"
+    return f"Without {nodes}, of the bookings there: {counts}. {others}"

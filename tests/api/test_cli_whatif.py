@@ -51,7 +51,7 @@ async def test_it_asks_as_it_was_told_and_shows_one_row_a_booking(coordinator: C
     ]
     assert (result.exit_code, result.stderr) == (
         0,
-        "Without 2 nodes, of the bookings on them: 1 moves. Others in the pool: 7, untouched.\n",
+        "Without 2 nodes, of the bookings there: 1 moves. Others in the pool: 7, untouched.\n",
     )
 
 
@@ -61,7 +61,7 @@ async def test_where_nothing_is_booked_it_says_so(coordinator: Coordinator) -> N
     result = await coordinator.muster("whatif", "--lose", "rack=r7")
 
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "Without 2 nodes, of the bookings on them: none. Others in the pool: 7, untouched.\n"
+    assert result.stderr == "Without 2 nodes, of the bookings there: none. Others in the pool: 7, untouched.\n"
 
 
 async def test_programs_get_the_document_and_the_ids(coordinator: Coordinator) -> None:

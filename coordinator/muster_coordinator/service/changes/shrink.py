@@ -80,7 +80,7 @@ def _decided(
 def _smaller(mine: Held, size: int) -> int:
     one, unit = mine.reservation, mine.reservation.grouping.segment_size
     if size > one.size:
-        raise invalid("to", f"the gang has {one.size}, and a gang grows in no way: reserve another one beside it")
+        raise invalid("to", f"the gang has {one.size}, and a gang cannot grow: reserve another one beside it")
     if unit and size % unit:
         raise invalid("to", f"the gang is made of segments of {unit} nodes: say a multiple of it")
     return size
