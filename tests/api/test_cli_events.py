@@ -114,6 +114,7 @@ async def test_following_begins_after_the_newest_event(coordinator: Coordinator,
 
 DETAILS = {
     "instants": ({"start": 1_790_582_400_000, "attempt": 1}, "start=2026-09-28T08:00:00Z attempt=1"),
+    "an occurrence": ({"occurrence": 1_790_582_400_000}, "occurrence=2026-09-28T08:00:00Z"),
     "nothing to tell": ({"reason": None, "lost": [], "message": "", "labels": {}}, "-"),
     "a new inventory": ({"gpus": 8, "labels": {"rack": "r7", "zone": "a"}}, "gpus=8 labels=rack:r7,zone:a"),
     "a changed inventory": (
