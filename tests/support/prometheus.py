@@ -1,5 +1,6 @@
 """Prometheus' own programs: those of the host, else Debian's packages unpacked into a folder, never installed."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -37,8 +38,11 @@ def program(name: str, cache_dir: Path) -> Path:
         if found := shutil.which(known):
             return Path(found)
     unpacked = cache_dir / "usr" / "bin" / _DEBIAN_NAMES.get(name, name)
-    if not unpacked.exists():
-        _unpack(PROGRAMS[name], cache_dir)
+    # Tests run in several processes, which share the folder: one unpacks, the others wait for it.
+    with (cache_dir / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not unpacked.exists():
+            _unpack(PROGRAMS[name], cache_dir)
     return unpacked
 
 
