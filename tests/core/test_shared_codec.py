@@ -122,9 +122,10 @@ def test_no_bytes_bring_the_reader_of_reports_down(body: bytes) -> None:
         decode(Report, body)
 
 
-def test_every_code_has_a_status_of_its_own() -> None:
-    statuses = [code.http_status for code in Code]
+def test_every_code_has_a_status_of_its_own_but_for_the_quota_which_forbids() -> None:
+    statuses = [code.http_status for code in Code if code is not Code.QUOTA_EXCEEDED]
 
+    assert Code.QUOTA_EXCEEDED.http_status == Code.FORBIDDEN.http_status
     assert sorted(statuses) == sorted(set(statuses))
     assert all(400 <= status < 600 for status in statuses)
 

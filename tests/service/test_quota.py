@@ -130,9 +130,10 @@ async def test_several_of_a_tenant_in_one_batch_do_not_pass_together(world: Worl
     assert await used(world) == 16
 
 
-def _answer(one: Made | Problem) -> str:
+def _answer(one: Made | Exception) -> str:
     if isinstance(one, Problem):
         return one.code
+    assert isinstance(one, Made)
     return "placed" if one.admitted.is_due else one.view.state if one.view else "unknown"
 
 

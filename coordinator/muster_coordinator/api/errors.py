@@ -19,7 +19,7 @@ REQUEST_ID: Final = "X-Request-Id"
 _ID: Final = web.RequestKey("request_id", str)  # what a request carries through the layer
 _STARTED: Final = web.RequestKey("started", bool)
 _GIVEN_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")  # safe in a log line and in a header
-_BY_STATUS: Final = {code.http_status: code for code in Code}
+_BY_STATUS: Final = {code.http_status: code for code in reversed(Code)}  # of equals the first
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -50,9 +50,7 @@ def reservation(connection: Connection, reservation_id: str) -> ReservationView:
     """
     view = reservations_of(connection, [reservation_id]).get(reservation_id)
     if view is None:
-        raise Problem(
-            Code.NOT_FOUND, f"there is no reservation {reservation_id!r}; `muster list` shows the ids"
-        )
+        raise Problem(Code.NOT_FOUND, f"there is no reservation {reservation_id!r}; `muster list` shows the ids")
     return view
 
 

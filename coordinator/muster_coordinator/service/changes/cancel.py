@@ -73,9 +73,7 @@ def held(connection: Connection, reservation_id: str, *, lock: bool = True) -> H
     """
     found = read.reservation(connection, reservation_id)
     if found is None:
-        raise Problem(
-            Code.NOT_FOUND, f"there is no reservation {reservation_id!r}; `muster list` shows the ids"
-        )
+        raise Problem(Code.NOT_FOUND, f"there is no reservation {reservation_id!r}; `muster list` shows the ids")
     pool_row = read.known_pool(connection, found[0].pool_id, lock=lock)
     if lock:
         found = read.reservation(connection, reservation_id, lock=True)
