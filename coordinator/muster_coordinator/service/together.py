@@ -124,8 +124,8 @@ def enter_all(connection: Connection, at: Moment, batch: Batch) -> list[Admitted
         if pool_row.version != batch.snapshot.version or _is_known(connection, batch):
             raise NotAsPlannedError
         _refuse_over_quota(connection, pool_row.id, made)
-    if made:
-        _write(connection, at, pool_row, made)
+        if made:
+            _write(connection, at, pool_row, made)
     for one in batch.drafts:
         if one.reservation is None or one.problem is not None:
             assert one.problem is not None, "what is no reservation has a problem"
