@@ -12,7 +12,7 @@ from muster_coordinator.loops.revs import Revs
 from muster_coordinator.metrics import Counts
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service.admit import Admitted
-from muster_coordinator.service.advance import advance_batch, batches
+from muster_coordinator.service.advance import advance
 from muster_coordinator.service.bodies import ReservationRequest, ReservationView
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.store.engine import Database
@@ -54,9 +54,9 @@ class Services:
     heard: Heard = field(default_factory=Heard)
 
     async def advance_all(self, reservation_ids: Iterable[str]) -> None:
-        """Carry reservations on after a change, in batches; the next pass does what is missed."""
-        for batch in await self.database.read(batches, tuple(reservation_ids)):
-            await self.database.write(advance_batch, self.clock.moment(), batch, self.index)
+        """Carry reservations on after a change, each in its own transaction; the next pass does what is missed."""
+        for reservation_id in reservation_ids:
+            await self.database.write(advance, self.clock.moment(), reservation_id, self.index)
         self.changed.beat()
 
     async def advance_heard(self, reservation_ids: Iterable[str]) -> None:
