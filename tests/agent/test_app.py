@@ -306,7 +306,8 @@ async def test_the_command_serves_until_sigterm_and_leaves_what_is_bound(
     await stand_in.until(lambda report: states(report) == {"alloc_a": "bound"})
 
     process.send_signal(signal.SIGTERM)
-    out, err = await asyncio.wait_for(process.communicate(), 30)
+    async with asyncio.timeout(30):
+        out, err = await process.communicate()
 
     assert (process.returncode, err) == (0, b"")
     await until_said(systemd, b"STOPPING=1")
@@ -321,7 +322,8 @@ async def test_the_command_serves_until_sigterm_and_leaves_what_is_bound(
 async def test_a_second_agent_on_the_same_state_folder_ends_with_a_clear_word(node: Node) -> None:
     async with node.agent():
         process = await started(node)
-        _, err = await asyncio.wait_for(process.communicate(), 30)
+        async with asyncio.timeout(30):
+            _, err = await process.communicate()
 
     assert process.returncode == 1
     assert b"another agent" in err
@@ -331,7 +333,8 @@ async def test_a_second_agent_on_the_same_state_folder_ends_with_a_clear_word(no
 async def test_a_machine_id_that_no_node_can_have_is_told_with_the_key_that_mends_it(node: Node) -> None:
     (node.folder / "odd").write_text("?\n")
     process = await started(node, MUSTER_AGENT_MACHINE_ID_FILE=str(node.folder / "odd"))
-    _, err = await asyncio.wait_for(process.communicate(), 30)
+    async with asyncio.timeout(30):
+        _, err = await process.communicate()
 
     assert process.returncode == 2
     assert b"machine_id_file:" in err
@@ -341,7 +344,8 @@ async def test_a_machine_id_that_no_node_can_have_is_told_with_the_key_that_mend
 async def test_every_mistake_of_the_configuration_is_told_at_once(node: Node) -> None:
     mistakes = {"SCAN_INTERVAL": "soon", "GPU_DRIVER": "amd", "STATE_DRI": "/x", "COORDINATOR_URL": "ftp://x"}
     process = await started(node, **{f"MUSTER_AGENT_{key}": value for key, value in mistakes.items()})
-    _, err = await asyncio.wait_for(process.communicate(), 30)
+    async with asyncio.timeout(30):
+        _, err = await process.communicate()
 
     assert process.returncode == 2
     for key in mistakes:

@@ -63,7 +63,8 @@ async def running(host: Host) -> asyncio.subprocess.Process:
 
 async def ended(process: asyncio.subprocess.Process) -> None:
     process.terminate()
-    await asyncio.wait_for(process.communicate(), 30)
+    async with asyncio.timeout(30):
+        await process.communicate()
 
 
 async def test_a_tenant_that_stays_past_its_release_is_ended_and_only_then_is_the_device_free(
@@ -146,7 +147,8 @@ async def guarded(host: Host) -> str:
         sys.executable, "-m", "muster_agent.guard.program", "run", str(host.folder / "run" / "guard" / "alloc_a.json"),
         stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
-    said, _ = await asyncio.wait_for(guard.communicate(), 60)
+    async with asyncio.timeout(60):
+        said, _ = await guard.communicate()
     return said.decode()
 
 

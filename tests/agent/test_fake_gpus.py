@@ -56,13 +56,15 @@ async def test_only_events_from_now_on_are_told_and_a_slip_of_the_pen_is_none(
     append_event(path, GpuEvent("nvml", 79, uuid, None, 0))
     await clock.advance(1_000)
 
-    event = await asyncio.wait_for(coming, 10)
+    async with asyncio.timeout(10):
+        event = await coming
     assert (event.code, event.uuid) == (79, uuid)
     assert event.boot_ms > 0
     await gpus.close()
     rest = asyncio.ensure_future(anext(events, None))
     await clock.advance(1_000)
-    assert await asyncio.wait_for(rest, 10) is None
+    async with asyncio.timeout(10):
+        assert await rest is None
 
 
 def test_one_name_is_one_host() -> None:

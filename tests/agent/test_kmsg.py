@@ -25,7 +25,8 @@ def xid(seq: int, code: int) -> bytes:
 
 async def soon(wait: Awaitable[T]) -> T:
     """Wait for what another part of the system does at once; the limit is for a broken test only."""
-    return await asyncio.wait_for(wait, 10)
+    async with asyncio.timeout(10):
+        return await wait
 
 
 @pytest.fixture

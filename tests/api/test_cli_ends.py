@@ -166,11 +166,11 @@ async def test_what_is_no_coordinator_is_not_taken_for_one(coordinator: Coordina
 
 
 async def test_a_code_of_a_newer_coordinator_still_has_an_exit_code(coordinator: Coordinator) -> None:
-    coordinator.refuse(GET, 409, "QUOTA_EXCEEDED", "Quota of acme is used up")
+    coordinator.refuse(GET, 409, "NO_SUCH_YEAR", "That code is not known here")
 
     result = await coordinator.muster("get", "rsv_1")
 
-    assert (result.exit_code, result.stderr.splitlines()[0]) == (4, "Error: CONFLICT: Quota of acme is used up")
+    assert (result.exit_code, result.stderr.splitlines()[0]) == (4, "Error: CONFLICT: That code is not known here")
 
 
 async def test_nobody_there_ends_with_6(coordinator: Coordinator) -> None:

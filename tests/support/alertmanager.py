@@ -159,4 +159,5 @@ async def asked(url: str, expression: str, *, until: float) -> None:
             if found and float(found[0]["value"][1]) == until:
                 return
             with suppress(TimeoutError):
-                await asyncio.wait_for(asyncio.Event().wait(), 0.2)  # another process: it is asked again and again
+                async with asyncio.timeout(0.2):
+                    await asyncio.Event().wait()  # another process: it is asked again and again

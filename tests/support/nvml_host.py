@@ -15,7 +15,8 @@ T = TypeVar("T")
 
 async def soon(wait: Awaitable[T]) -> T:
     """Wait for what another process does at once; the limit is for a broken test only."""
-    return await asyncio.wait_for(wait, 30)
+    async with asyncio.timeout(30):
+        return await wait
 
 
 async def read(gpus: NvmlProcess) -> NodeReading:

@@ -38,7 +38,8 @@ class Revs:
         waiter = _Waiter(node_id, rev)
         self._waiters.add(waiter)
         try:
-            await asyncio.wait_for(waiter.risen.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await waiter.risen.wait()
         except TimeoutError:
             return False
         else:
