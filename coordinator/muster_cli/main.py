@@ -24,6 +24,9 @@ _PLACES = {
     "maintenance": "muster_cli.maintenance:maintenance",
     "events": "muster_cli.events:events",
     "webhooks": "muster_cli.webhooks:webhooks",
+    "tokens": "muster_cli.tokens:tokens",
+    "policy": "muster_cli.policy:policy",
+    "audit": "muster_cli.audit:audit",
     "completion": "muster_cli.about:completion",
     "version": "muster_cli.about:version",
 }

@@ -18,7 +18,7 @@ import click
 import structlog
 from aiohttp import web
 
-from muster_coordinator.api.access import authorizer
+from muster_coordinator.api.access import Doorway
 from muster_coordinator.api.routes import OPERATIONS
 from muster_coordinator.api.server import build_app, runner_of
 from muster_coordinator.api.services import Services
@@ -29,7 +29,7 @@ from muster_coordinator.core.webhook.targets import allowed
 from muster_coordinator.loops.every import every
 from muster_coordinator.loops.pools import PoolPass
 from muster_coordinator.loops.post import Post
-from muster_coordinator.loops.relay import Relay
+from muster_coordinator.loops.relay import AuditRelay, Relay
 from muster_coordinator.loops.revs import Revs
 from muster_coordinator.loops.systemd import notify, ping_watchdog
 from muster_coordinator.loops.webhooks import Deliveries
@@ -118,8 +118,20 @@ async def running(config: Config, clock: Clock) -> AsyncGenerator[Running]:
         post, counts = Post(allowed(config.webhook_allow)), Counts()
         stack.push_async_callback(post.close)
         services = Services(
-            database, clock, changed, recorded, published, revs, index, Turns(), config.join_token, counts, post=post
+            database,
+            clock,
+            changed,
+            recorded,
+            published,
+            revs,
+            index,
+            Turns(),
+            config.join_token,
+            counts,
+            post=post,
+            has_root=config.api_token is not None,
         )
+        await database.read(services.book.current)
         holder = f"{socket.gethostname()}-{os.getpid()}-{clock.moment().chance.getrandbits(32):08x}"
         pools = PoolPass(database, clock, changed, index, holder)
         tick_s = config.tick_ms / 1000
@@ -132,14 +144,17 @@ async def running(config: Config, clock: Clock) -> AsyncGenerator[Running]:
             "pools": every(pools.run_once, tick_s, changed, "pools", counts, pools.begin_anew),
             "revs": every(revs.run_once, look_s, changed, "revs", counts),
             "relay": every(relay.run_once, look_s, recorded, "relay", counts, apart_s=_RELAY_APART_S),
+            "audit": every(
+                AuditRelay(database, services.book).run_once, look_s, recorded, "audit", counts, apart_s=_RELAY_APART_S
+            ),
             "webhooks": every(deliveries.run_once, _RETRIES_S, published, "webhooks", counts),
             "watchdog": ping_watchdog(),
         }
         loops = [asyncio.create_task(work, name=name) for name, work in rounds.items()]
         for loop in loops:
             stack.push_async_callback(_cancelled, loop)
-        authorize = authorizer(database, config.api_token, config.metrics_token)
-        app = build_app(OPERATIONS, services, authorize, _log, counts)
+        doorway = Doorway(database, clock, services.book, recorded, config.api_token, config.metrics_token)
+        app = build_app(OPERATIONS, services.acting_for, doorway.enter, _log, counts)
         runner = runner_of(app)
         await runner.setup()
         stack.push_async_callback(runner.cleanup)

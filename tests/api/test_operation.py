@@ -49,7 +49,7 @@ class Echo(Message):
 
 
 async def order(call: Call[str, Order, None]) -> Echo:
-    return Echo(count=call.body.count, name=call.body.name, caller=call.principal.role, key=call.idempotency_key)
+    return Echo(count=call.body.count, name=call.body.name, caller=call.guard.caller.name, key=call.idempotency_key)
 
 
 async def note(call: Call[str, Note, None]) -> Echo:

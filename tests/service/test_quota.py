@@ -15,6 +15,7 @@ from muster_coordinator.service.changes.shrink import shrink
 from muster_coordinator.service.nodes.slots import cut
 from muster_coordinator.service.series.bodies import SeriesRequest
 from muster_coordinator.service.series.create import create as create_series
+from muster_coordinator.service.together import Asking
 from muster_coordinator.store.ledger_tables import CHARGE
 from muster_shared.errors import Code, Problem
 from tests.support.service_world import HOUR, MINUTE, SECOND, World, asks
@@ -124,7 +125,7 @@ async def test_several_of_a_tenant_in_one_batch_do_not_pass_together(world: Worl
     await limit(world, 16)
     wanted = [asks(duration="1h"), asks(2, duration="1h"), asks(duration="2h"), asks(3), asks(tenant="other")]
 
-    made = await reserve_all(world.coordinator.services, wanted)
+    made = await reserve_all(world.coordinator.services, [Asking(one) for one in wanted])
 
     assert [_answer(one) for one in made] == ["placed", "pending", "placed", Code.QUOTA_EXCEEDED, "placed"]
     assert await used(world) == 16

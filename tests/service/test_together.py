@@ -10,7 +10,7 @@ from muster_coordinator.api.services import Made
 from muster_coordinator.service import draft as drafts
 from muster_coordinator.service.admit import reserve
 from muster_coordinator.service.bodies import ReservationRequest, ReservationView
-from muster_coordinator.service.together import NotAsPlannedError
+from muster_coordinator.service.together import Asking, NotAsPlannedError
 from muster_coordinator.store.tables import POOL
 from muster_shared.errors import Code, Problem
 from tests.support.service_world import World, asks
@@ -120,7 +120,9 @@ async def test_a_turn_that_was_planned_on_an_older_pool_goes_one_by_one(
         return await write(body, *args)
 
     monkeypatch.setattr(database, "write", overtaken)
-    made = await reserve_all(coordinator.services, [asks(start="+1h"), asks(start="+1h", tenant="other")])
+    made = await reserve_all(
+        coordinator.services, [Asking(asks(start="+1h")), Asking(asks(start="+1h", tenant="other"))]
+    )
 
     assert [one.view.state for one in made if isinstance(one, Made) and one.view] == ["placed", "pending"]
     assert await world.state(stolen[0]) == "placed"
@@ -139,7 +141,7 @@ async def test_what_one_of_a_turn_fails_on_is_nothing_to_the_others(
 
     monkeypatch.setattr(drafts, "drafted", stumbling)
     asked = [asks(start="+1h"), asks(start="+1h", tenant="odd"), asks(start="+1h", tenant="other")]
-    made = await reserve_all(world.coordinator.services, asked)
+    made = await reserve_all(world.coordinator.services, [Asking(one) for one in asked])
 
     assert [one.view.state if isinstance(one, Made) and one.view else type(one) for one in made] == [
         "placed",
@@ -166,6 +168,6 @@ async def test_who_comes_before_a_failure_of_the_database_hears_that_it_was_made
 
     monkeypatch.setattr(database, "write", refused)
     monkeypatch.setattr(database, "flow", failing)
-    made = await reserve_all(world.coordinator.services, [asks(start=f"+{hours}h") for hours in (1, 3, 5)])
+    made = await reserve_all(world.coordinator.services, [Asking(asks(start=f"+{hours}h")) for hours in (1, 3, 5)])
 
     assert [type(one) for one in made] == [Made, OSError, Made]

@@ -14,10 +14,12 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.loops.pools import PoolPass
 from muster_coordinator.loops.revs import Revs
 from muster_coordinator.notifier import Notifier
-from muster_coordinator.service.bodies import ReservationRequest
+from muster_coordinator.service.access.caller import LOCAL
+from muster_coordinator.service.access.guard import Guard
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.nodes.desired import desired, desired_rev
 from muster_coordinator.service.sweep import FencedError
+from muster_coordinator.service.together import Asking
 from muster_shared.errors import Problem
 from muster_shared.wire import ReportAnswer
 from tests.support.sim_book import Book, SimDatabase
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Answer = BaseModel | Problem | None
 Reply = Callable[[Answer], None]
-Serve = Callable[[list[ReservationRequest]], Awaitable[list[Made | Exception]]]
+Serve = Callable[[list[Asking]], Awaitable[list[Made | Exception]]]
 
 TICK_MS = 10_000  # between two passes with nothing to do
 HASTE_MS = 2_000  # between two passes when there is always something to do
@@ -51,10 +53,10 @@ HANDLERS: dict[str, Callable[[Any], Coroutine[Any, Any, Answer]]] = {
 }
 
 
-class NoTurns(Turns[ReservationRequest, Made | Exception]):
+class NoTurns(Turns[Asking, Made | Exception]):
     """Let everybody meet: the simulation holds tasks up in the middle, and no loop is there to wait in."""
 
-    async def ask(self, pool: str, question: ReservationRequest, serve: Serve) -> Made | Exception:  # noqa: ARG002 - as of `Turns`
+    async def ask(self, pool: str, question: Asking, serve: Serve) -> Made | Exception:  # noqa: ARG002 - as of `Turns`
         (answer,) = await serve([question])
         return answer
 
@@ -169,7 +171,14 @@ class SimCoordinator:
         """Serve one call. A dead process answers nothing; a frozen one answers late."""
         if not self.is_up:
             return
-        call = SimpleNamespace(services=self.services, path={"id": path_id}, body=body, idempotency_key=None)
+        action = f"compute:reservation:{'create' if kind == 'reserve' else kind}"
+        call = SimpleNamespace(
+            services=self.services,
+            guard=Guard(LOCAL, self.services.book, action, self._clock.moment().ms),
+            path={"id": path_id},
+            body=body,
+            idempotency_key=None,
+        )
 
         def work() -> None:
             try:

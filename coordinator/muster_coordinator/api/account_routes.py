@@ -11,7 +11,16 @@ from muster_shared.errors import Code
 _MISSING: Final = (Code.NOT_FOUND,)
 
 ACCOUNT_OPERATIONS: Final = (
-    Operation("GET", "/v1/quotas", "List quotas", accounts.quotas, query=QuotaQuery, answer=Page, errors=_MISSING),
+    Operation(
+        "GET",
+        "/v1/quotas",
+        "List quotas",
+        accounts.quotas,
+        query=QuotaQuery,
+        answer=Page,
+        errors=_MISSING,
+        action="compute:quota:list",
+    ),
     Operation(
         "PUT",
         "/v1/quotas",
@@ -21,6 +30,7 @@ ACCOUNT_OPERATIONS: Final = (
         answer=QuotaView,
         errors=_MISSING,
         audience="operator",
+        action="compute:quota:limit",
     ),
     Operation(
         "DELETE",
@@ -30,5 +40,6 @@ ACCOUNT_OPERATIONS: Final = (
         query=QuotaRemoval,
         errors=_MISSING,
         audience="operator",
+        action="compute:quota:lift",
     ),
 )

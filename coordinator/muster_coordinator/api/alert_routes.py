@@ -29,8 +29,17 @@ ALERT_OPERATIONS: Final = (
         status=201,
         errors=(Code.CONFLICT,),
         audience="operator",
+        action="compute:webhook:create",
     ),
-    Operation("GET", "/v1/webhooks", "List receivers", webhooks.listed, answer=Page, audience="operator"),
+    Operation(
+        "GET",
+        "/v1/webhooks",
+        "List receivers",
+        webhooks.listed,
+        answer=Page,
+        audience="operator",
+        action="compute:webhook:list",
+    ),
     Operation(
         "GET",
         "/v1/webhooks/{id}",
@@ -39,6 +48,7 @@ ALERT_OPERATIONS: Final = (
         answer=WebhookView,
         errors=_MISSING,
         audience="operator",
+        action="compute:webhook:read",
     ),
     Operation(
         "DELETE",
@@ -48,6 +58,7 @@ ALERT_OPERATIONS: Final = (
         query=webhooks.WebhookRemoval,
         errors=_MISSING,
         audience="operator",
+        action="compute:webhook:remove",
     ),
     Operation(
         "POST",
@@ -57,6 +68,7 @@ ALERT_OPERATIONS: Final = (
         answer=WebhookTest,
         errors=_MISSING,
         audience="operator",
+        action="compute:webhook:test",
     ),
     Operation(
         "POST",
@@ -66,6 +78,7 @@ ALERT_OPERATIONS: Final = (
         answer=WebhookSecret,
         errors=_REFUSED,
         audience="operator",
+        action="compute:webhook:rotate",
     ),
     Operation(
         "DELETE",
@@ -75,6 +88,7 @@ ALERT_OPERATIONS: Final = (
         answer=WebhookView,
         errors=_MISSING,
         audience="operator",
+        action="compute:webhook:settle",
     ),
     Operation(
         "POST",
@@ -85,6 +99,7 @@ ALERT_OPERATIONS: Final = (
         answer=WebhookView,
         errors=_MISSING,
         audience="operator",
+        action="compute:webhook:enable",
     ),
     Operation(
         "POST",
@@ -95,6 +110,7 @@ ALERT_OPERATIONS: Final = (
         answer=WebhookView,
         errors=_MISSING,
         audience="operator",
+        action="compute:webhook:disable",
     ),
     Operation(
         "GET",
@@ -105,6 +121,7 @@ ALERT_OPERATIONS: Final = (
         answer=Page,
         errors=_MISSING,
         audience="operator",
+        action="compute:webhook:deliveries",
     ),
     Operation(
         "POST",
@@ -115,5 +132,6 @@ ALERT_OPERATIONS: Final = (
         answer=Replayed,
         errors=_MISSING,
         audience="operator",
+        action="compute:webhook:replay",
     ),
 )

@@ -27,9 +27,17 @@ CALENDAR_OPERATIONS: Final = (
         answer=SeriesView,
         status=201,
         errors=(Code.NOT_FOUND, Code.IDEMPOTENCY_MISMATCH),
+        action="compute:series:create",
     ),
     Operation(
-        "GET", "/v1/series", "List series", series.listed, query=series.SeriesQuery, answer=Page, errors=_MISSING
+        "GET",
+        "/v1/series",
+        "List series",
+        series.listed,
+        query=series.SeriesQuery,
+        answer=Page,
+        errors=_MISSING,
+        action="compute:series:list",
     ),
     Operation(
         "GET",
@@ -39,6 +47,7 @@ CALENDAR_OPERATIONS: Final = (
         query=series.AheadQuery,
         answer=SeriesView,
         errors=_MISSING,
+        action="compute:series:read",
     ),
     Operation(
         "POST",
@@ -48,6 +57,7 @@ CALENDAR_OPERATIONS: Final = (
         body=OccurrenceRequest,
         answer=SeriesView,
         errors=_REFUSED,
+        action="compute:series:skip",
     ),
     Operation(
         "POST",
@@ -57,6 +67,7 @@ CALENDAR_OPERATIONS: Final = (
         body=OccurrenceRequest,
         answer=SeriesView,
         errors=_REFUSED,
+        action="compute:series:unskip",
     ),
     Operation(
         "POST",
@@ -66,6 +77,7 @@ CALENDAR_OPERATIONS: Final = (
         body=OccurrenceChange,
         answer=SeriesView,
         errors=_REFUSED,
+        action="compute:series:change",
     ),
     Operation(
         "POST",
@@ -75,5 +87,6 @@ CALENDAR_OPERATIONS: Final = (
         body=SeriesEnd,
         answer=SeriesView,
         errors=_REFUSED,
+        action="compute:series:cancel",
     ),
 )

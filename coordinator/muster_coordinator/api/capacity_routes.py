@@ -16,6 +16,7 @@ CAPACITY_OPERATIONS: Final = (
         query=TimelineQuery,
         answer=TimelineView,
         errors=(Code.NOT_FOUND,),
+        action="compute:capacity:read",
     ),
     Operation(
         "GET",
@@ -25,5 +26,6 @@ CAPACITY_OPERATIONS: Final = (
         query=OutlookQuery,
         answer=OutlookView,
         errors=(Code.NOT_FOUND,),
+        action="compute:capacity:read",
     ),
 )

@@ -19,6 +19,7 @@ CHANGES: Final = (
         body=ExtendRequest,
         answer=ExtendedView,
         errors=_REFUSED,
+        action="compute:reservation:extend",
     ),
     Operation(
         "POST",
@@ -28,6 +29,7 @@ CHANGES: Final = (
         body=ShrinkRequest,
         answer=ShrunkView,
         errors=_REFUSED,
+        action="compute:reservation:shrink",
     ),
     Operation(
         "POST",
@@ -38,5 +40,6 @@ CHANGES: Final = (
         answer=WhatIfView,
         errors=(Code.NOT_FOUND,),
         audience="operator",
+        action="compute:capacity:whatif",
     ),
 )

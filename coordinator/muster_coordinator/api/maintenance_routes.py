@@ -22,6 +22,7 @@ MAINTENANCE_OPERATIONS: Final = (
         status=201,
         errors=_REFUSED,
         audience="operator",
+        action="compute:maintenance:create",
     ),
     Operation(
         "POST",
@@ -32,6 +33,7 @@ MAINTENANCE_OPERATIONS: Final = (
         answer=MaintenanceView,
         errors=_REFUSED,
         audience="operator",
+        action="compute:maintenance:preview",
     ),
     Operation(
         "GET",
@@ -42,6 +44,7 @@ MAINTENANCE_OPERATIONS: Final = (
         answer=Page,
         errors=_MISSING,
         audience="operator",
+        action="compute:maintenance:list",
     ),
     Operation(
         "GET",
@@ -51,6 +54,7 @@ MAINTENANCE_OPERATIONS: Final = (
         answer=MaintenanceView,
         errors=_MISSING,
         audience="operator",
+        action="compute:maintenance:read",
     ),
     Operation(
         "POST",
@@ -60,6 +64,7 @@ MAINTENANCE_OPERATIONS: Final = (
         answer=MaintenanceView,
         errors=_REFUSED,
         audience="operator",
+        action="compute:maintenance:cancel",
     ),
     Operation(
         "POST",
@@ -69,5 +74,6 @@ MAINTENANCE_OPERATIONS: Final = (
         answer=MaintenanceView,
         errors=_REFUSED,
         audience="operator",
+        action="compute:maintenance:end",
     ),
 )

@@ -60,6 +60,7 @@ def _operation(operation: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         "summary": operation.summary,
         "tags": [parts[0]],
         "x-audience": operation.audience,
+        "x-action": operation.action,  # as policies name it
         "parameters": [*_path_parameters(operation), *_query_parameters(operation, schemas)],
         "responses": {**_success(operation), **_problems(operation)},
     }

@@ -2,19 +2,21 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel
 
+from muster_coordinator.service.access.guard import Guard
 from muster_shared.errors import Code
 
 BODY_BYTES_MAX: Final = 256 * 1024
 """What a request of a person may weigh; the largest honest one is far below 16 KiB."""
 
 Audience = Literal["public", "tenant", "node", "operator", "scraper"]
-"""Who an operation is for. Whether a caller belongs to it is the authorizer's decision."""
+"""Whom an operation is made for, and by which credential it knows them. What they may do, policies decide."""
 
 S = TypeVar("S")
 B = TypeVar("B")
@@ -22,23 +24,15 @@ Q = TypeVar("Q")
 
 
 @dataclass(frozen=True, slots=True)
-class Principal:
-    """Who calls: a role, and the tenant or node that it is confined to. An operator is confined to none."""
-
-    role: Audience
-    subject: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Call(Generic[S, B, Q]):
     """Everything a handler may look at: `Call[Services, BodyModel, QueryModel]`, `None` where there is no model."""
 
     services: S
-    principal: Principal
+    guard: Guard  # who calls, and what policies say to it
     path: Mapping[str, str]  # parameters of the path, percent-decoded, otherwise unchecked
     body: B
     query: Q
-    token: str | None  # for what trades one credential for another; everything else looks at `principal`
+    token: str | None  # for what trades one credential for another; everything else looks at `guard`
     idempotency_key: str | None  # of the header
     request_id: str
     closing: asyncio.Event  # set when the server stops: whatever waits longer than a moment waits on it too
@@ -65,8 +59,10 @@ class Operation:
     status: Literal[200, 201] = 200
     errors: tuple[Code, ...] = ()  # beyond those that every operation of its shape may answer
     audience: Audience = "tenant"
+    action: str = ""  # of `service.access.actions`; one that is not there is refused to everybody
     max_body: int = BODY_BYTES_MAX  # bytes
 
 
-Authorize = Callable[[Operation, str | None, Mapping[str, str]], Awaitable[Principal]]
-"""Tells who calls, from the operation, the bearer token and the path; raises `Problem` to refuse."""
+Door = Callable[[Operation, str | None, Mapping[str, str], web.Request], AbstractAsyncContextManager[Guard]]
+"""Encloses a call: lets it in or raises `Problem`, by its operation, bearer token and path, and keeps what came of it.
+"""

@@ -16,5 +16,6 @@ REPAIRS: Final = (
         body=RepairRequest,
         answer=RepairedView,
         errors=(Code.NOT_FOUND, Code.CONFLICT),
+        action="compute:reservation:repair",
     ),
 )

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from muster_coordinator.api.access_routes import ACCESS_OPERATIONS
 from muster_coordinator.api.account_routes import ACCOUNT_OPERATIONS
 from muster_coordinator.api.alert_routes import ALERT_OPERATIONS
 from muster_coordinator.api.calendar_routes import CALENDAR_OPERATIONS
@@ -30,9 +31,32 @@ _MISSING: Final = (Code.NOT_FOUND,)
 _REFUSED: Final = (Code.NOT_FOUND, Code.CONFLICT)
 
 OPERATIONS: Final = (
-    Operation("GET", "/healthz", "Is the process alive?", health.alive, answer=health.HealthView, audience="public"),
-    Operation("GET", "/readyz", "Can it serve?", health.ready, answer=health.HealthView, audience="public"),
-    Operation("GET", "/metrics", "How everything stands, for Prometheus", health.metrics, audience="scraper"),
+    Operation(
+        "GET",
+        "/healthz",
+        "Is the process alive?",
+        health.alive,
+        answer=health.HealthView,
+        audience="public",
+        action="compute:health:read",
+    ),
+    Operation(
+        "GET",
+        "/readyz",
+        "Can it serve?",
+        health.ready,
+        answer=health.HealthView,
+        audience="public",
+        action="compute:health:read",
+    ),
+    Operation(
+        "GET",
+        "/metrics",
+        "How everything stands, for Prometheus",
+        health.metrics,
+        audience="scraper",
+        action="compute:metrics:read",
+    ),
     # --- reservations -------------------------------------------------------------------------------------------
     Operation(
         "POST",
@@ -43,6 +67,7 @@ OPERATIONS: Final = (
         answer=ReservationView,
         status=201,
         errors=(Code.NOT_FOUND, Code.IDEMPOTENCY_MISMATCH, Code.QUOTA_EXCEEDED),
+        action="compute:reservation:create",
     ),
     Operation(
         "GET",
@@ -52,6 +77,7 @@ OPERATIONS: Final = (
         query=reservations.ReservationQuery,
         answer=Page,
         errors=_MISSING,
+        action="compute:reservation:list",
     ),
     Operation(
         "GET",
@@ -60,6 +86,7 @@ OPERATIONS: Final = (
         reservations.shown,
         answer=ReservationView,
         errors=_MISSING,
+        action="compute:reservation:read",
     ),
     Operation(
         "POST",
@@ -68,6 +95,7 @@ OPERATIONS: Final = (
         reservations.cancelled,
         answer=ReservationView,
         errors=_REFUSED,
+        action="compute:reservation:cancel",
     ),
     Operation(
         "POST",
@@ -76,6 +104,7 @@ OPERATIONS: Final = (
         reservations.released,
         answer=ReservationView,
         errors=_REFUSED,
+        action="compute:reservation:release",
     ),
     Operation(
         "POST",
@@ -85,6 +114,7 @@ OPERATIONS: Final = (
         body=ReservationRequest,
         answer=PreviewView,
         errors=_MISSING,
+        action="compute:capacity:preview",
     ),
     *CHANGES,
     *REPAIRS,
@@ -93,8 +123,25 @@ OPERATIONS: Final = (
     # --- series -------------------------------------------------------------------------------------------------
     *CALENDAR_OPERATIONS,
     # --- nodes and pools ----------------------------------------------------------------------------------------
-    Operation("GET", "/v1/nodes", "List nodes", nodes.listed, query=nodes.NodeQuery, answer=Page, errors=_MISSING),
-    Operation("GET", "/v1/nodes/{id}", "Show a node", nodes.shown, answer=NodeView, errors=_MISSING),
+    Operation(
+        "GET",
+        "/v1/nodes",
+        "List nodes",
+        nodes.listed,
+        query=nodes.NodeQuery,
+        answer=Page,
+        errors=_MISSING,
+        action="compute:node:list",
+    ),
+    Operation(
+        "GET",
+        "/v1/nodes/{id}",
+        "Show a node",
+        nodes.shown,
+        answer=NodeView,
+        errors=_MISSING,
+        action="compute:node:read",
+    ),
     Operation(
         "POST",
         "/v1/nodes/{id}/uncordon",
@@ -104,6 +151,7 @@ OPERATIONS: Final = (
         answer=NodeView,
         errors=_MISSING,
         audience="operator",
+        action="compute:node:uncordon",
     ),
     Operation(
         "POST",
@@ -114,6 +162,7 @@ OPERATIONS: Final = (
         answer=NodeView,
         errors=_MISSING,
         audience="operator",
+        action="compute:node:cordon",
     ),
     Operation(
         "POST",
@@ -124,6 +173,7 @@ OPERATIONS: Final = (
         answer=NodeView,
         errors=_MISSING,
         audience="operator",
+        action="compute:node:drain",
     ),
     Operation(
         "POST",
@@ -134,6 +184,7 @@ OPERATIONS: Final = (
         answer=NodeView,
         errors=_REFUSED,
         audience="operator",
+        action="compute:node:fence",
     ),
     Operation(
         "PUT",
@@ -144,6 +195,7 @@ OPERATIONS: Final = (
         answer=NodeView,
         errors=_MISSING,
         audience="operator",
+        action="compute:node:label",
     ),
     Operation(
         "PUT",
@@ -154,6 +206,7 @@ OPERATIONS: Final = (
         answer=NodeView,
         errors=_REFUSED,
         audience="operator",
+        action="compute:node:cut",
     ),
     Operation(
         "DELETE",
@@ -163,6 +216,7 @@ OPERATIONS: Final = (
         query=nodes.RemovalQuery,
         errors=_REFUSED,
         audience="operator",
+        action="compute:node:remove",
     ),
     Operation(
         "DELETE",
@@ -173,9 +227,12 @@ OPERATIONS: Final = (
         answer=NodeView,
         errors=_MISSING,
         audience="operator",
+        action="compute:node:clear-holds",
     ),
-    Operation("GET", "/v1/pools", "List pools", nodes.pools, answer=Page),
-    Operation("GET", "/v1/pools/{id}", "Show a pool", nodes.pool, answer=PoolView, errors=_MISSING),
+    Operation("GET", "/v1/pools", "List pools", nodes.pools, answer=Page, action="compute:pool:list"),
+    Operation(
+        "GET", "/v1/pools/{id}", "Show a pool", nodes.pool, answer=PoolView, errors=_MISSING, action="compute:pool:read"
+    ),
     Operation(
         "POST",
         "/v1/pools",
@@ -186,13 +243,23 @@ OPERATIONS: Final = (
         status=201,
         errors=(Code.CONFLICT,),
         audience="operator",
+        action="compute:pool:create",
     ),
     *MAINTENANCE_OPERATIONS,
     # --- events -------------------------------------------------------------------------------------------------
     Operation(
-        "GET", "/v1/events", "What happened", events.listed, query=events.EventQuery, answer=Page, errors=_MISSING
+        "GET",
+        "/v1/events",
+        "What happened",
+        events.listed,
+        query=events.EventQuery,
+        answer=Page,
+        errors=_MISSING,
+        action="compute:event:list",
     ),
     *ALERT_OPERATIONS,
+    # --- access -------------------------------------------------------------------------------------------------
+    *ACCESS_OPERATIONS,
     # --- agents -------------------------------------------------------------------------------------------------
     Operation(
         "POST",
@@ -204,6 +271,7 @@ OPERATIONS: Final = (
         status=201,
         errors=_REFUSED,
         audience="public",  # the handler asks for the join token: nobody has a credential yet
+        action="compute:node:register",
     ),
     Operation(
         "POST",
@@ -215,6 +283,7 @@ OPERATIONS: Final = (
         errors=(Code.CONFLICT,),
         audience="node",
         max_body=REPORT_BYTES_MAX,
+        action="compute:node:report",
     ),
     Operation(
         "GET",
@@ -224,5 +293,6 @@ OPERATIONS: Final = (
         query=agents.DesiredQuery,
         answer=DesiredState,
         audience="node",
+        action="compute:node:desired",
     ),
 )

@@ -11,8 +11,9 @@ from structlog.typing import FilteringBoundLogger
 from muster_coordinator.api.errors import problem_middleware, request_id_of, stamp
 from muster_coordinator.api.incoming import bearer_token, idempotency_key, read_body, read_path, read_query
 from muster_coordinator.api.openapi import document_of
-from muster_coordinator.api.operation import Answer, Authorize, Call, Operation
+from muster_coordinator.api.operation import Answer, Call, Door, Operation
 from muster_coordinator.metrics import Counts
+from muster_coordinator.service.access.guard import Guard
 from muster_shared.codec import dumps, encode
 
 DOCUMENT_PATH: Final = "/v1/openapi.json"
@@ -22,8 +23,8 @@ SHUTDOWN_S: Final = 10.0  # for calls in flight; streams and long polls end at o
 
 def build_app(
     operations: Sequence[Operation],
-    services: object,
-    authorize: Authorize,
+    services: Callable[[Guard], object],
+    door: Door,
     logger: FilteringBoundLogger,
     counts: Counts,
 ) -> web.Application:
@@ -31,8 +32,8 @@ def build_app(
 
     Args:
         operations: No two with the same method and path.
-        services: What handlers find as `call.services`.
-        authorize: Asked once per request, before its body is read; also for public operations.
+        services: Makes what the handler of one call finds as `call.services`.
+        door: Encloses each call, and is asked before its body is read; also for public operations.
         logger: Hears of bugs only; refusals are the caller's business.
         counts: Counts every call.
     """
@@ -45,7 +46,7 @@ def build_app(
     app.on_response_prepare.append(stamp)
     app.on_shutdown.append(close)
     for operation in _with_document(operations):
-        app.router.add_route(operation.method, operation.path, _serve(operation, services, authorize, closing))
+        app.router.add_route(operation.method, operation.path, _serve(operation, services, door, closing))
     return app
 
 
@@ -77,31 +78,36 @@ def _with_document(operations: Sequence[Operation]) -> list[Operation]:
     async def document(_call: Call[object, None, None]) -> web.Response:
         return web.Response(body=body, content_type="application/json")
 
-    served = [*operations, Operation("GET", DOCUMENT_PATH, "Describe this API", document, audience="public")]
+    described = Operation(
+        "GET", DOCUMENT_PATH, "Describe this API", document, audience="public", action="compute:document:read"
+    )
+    served = [*operations, described]
     body = dumps(document_of(served))
     return served
 
 
 def _serve(
-    operation: Operation, services: object, authorize: Authorize, closing: asyncio.Event
+    operation: Operation, services: Callable[[Guard], object], door: Door, closing: asyncio.Event
 ) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     async def serve(request: web.Request) -> web.StreamResponse:
         token = bearer_token(request)
         path = read_path(request)
-        principal = await authorize(operation, token, path)
-        call = Call(
-            services=services,
-            principal=principal,
-            path=path,
-            query=read_query(request, operation),
-            body=await read_body(request, operation),
-            token=token,
-            idempotency_key=idempotency_key(request),
-            request_id=request_id_of(request),
-            closing=closing,
-            http=request,
-        )
-        return _written(operation, await operation.handler(call))
+        async with door(operation, token, path, request) as guard:
+            call = Call(
+                services=services(guard),
+                guard=guard,
+                path=path,
+                query=read_query(request, operation),
+                body=await read_body(request, operation),
+                token=token,
+                idempotency_key=idempotency_key(request),
+                request_id=request_id_of(request),
+                closing=closing,
+                http=request,
+            )
+            guard.reason = getattr(call.body, "reason", None) or getattr(call.query, "reason", None)
+            guard.is_audited = guard.is_audited and not getattr(call.body, "dry_run", False)
+            return _written(operation, await operation.handler(call))
 
     return serve
 

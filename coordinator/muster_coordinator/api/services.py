@@ -1,7 +1,7 @@
 """What every handler works with, and the few things they all do around a service call."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from muster_coordinator.api.exposition import Exposition
 from muster_coordinator.api.turns import Turns
@@ -11,10 +11,13 @@ from muster_coordinator.loops.post import Post
 from muster_coordinator.loops.revs import Revs
 from muster_coordinator.metrics import Counts
 from muster_coordinator.notifier import Notifier
+from muster_coordinator.service.access.book import AccessBook
+from muster_coordinator.service.access.guard import Guard
 from muster_coordinator.service.admit import Admitted
 from muster_coordinator.service.advance import advance
-from muster_coordinator.service.bodies import ReservationRequest, ReservationView
+from muster_coordinator.service.bodies import ReservationView
 from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.service.together import Asking
 from muster_coordinator.store.engine import Database
 from muster_coordinator.store.read import soonest_first
 
@@ -46,12 +49,18 @@ class Services:
     published: Notifier  # an event got its number
     revs: Revs
     index: PoolIndex
-    turns: Turns[ReservationRequest, Made | Exception]
+    turns: Turns[Asking, Made | Exception]
     join_token: str | None  # what a host must show to join; None where anybody on loopback may
     counts: Counts = field(default_factory=Counts)
     exposition: Exposition = field(default_factory=Exposition)
     post: Post = field(default_factory=lambda: Post(Allowed()))
     heard: Heard = field(default_factory=Heard)
+    book: AccessBook = field(default_factory=AccessBook)
+    has_root: bool = False  # the configuration has a token for operators
+
+    def acting_for(self, guard: Guard) -> "Services":
+        """Return the same parts for one call: what it writes stands in the audit log, in the same transaction."""
+        return replace(self, database=self.database.watched(guard))
 
     async def advance_all(self, reservation_ids: Iterable[str]) -> None:
         """Carry reservations on after a change, each in its own transaction; the next pass does what is missed."""

@@ -1,8 +1,10 @@
-"""Publishes committed events: gives each its place in the stream."""
+"""Publishes what is committed: gives events their places in the stream, and audited calls theirs in the chain."""
 
 from typing import Final
 
 from muster_coordinator.notifier import Notifier
+from muster_coordinator.service.access import audit
+from muster_coordinator.service.access.book import AccessBook
 from muster_coordinator.store import commit
 from muster_coordinator.store.engine import Database
 
@@ -23,3 +25,18 @@ class Relay:
             published = await self._database.write(commit.publish, _BATCH)
             if published:
                 self._published.beat()
+
+
+class AuditRelay:
+    """Chains what is committed and not chained, and looks whether another replica has changed what callers may do."""
+
+    def __init__(self, database: Database, book: AccessBook) -> None:
+        self._database = database
+        self._book = book
+
+    async def run_once(self) -> None:
+        """Chain everything that waits."""
+        chained = _BATCH
+        while chained == _BATCH:
+            chained = await self._database.write(audit.chain, _BATCH)
+        await self._database.read(self._book.current)

@@ -14,6 +14,10 @@ from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.quota import least_milli
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service import draft as drafts
+from muster_coordinator.service.access import audit
+from muster_coordinator.service.access.caller import Resource
+from muster_coordinator.service.access.guard import Guard, of_reservation
+from muster_coordinator.service.access.weight import weight_of
 from muster_coordinator.service.accounts.charge import OverQuota, charge, over_quota
 from muster_coordinator.service.bodies import Asked, ReservationRequest
 from muster_coordinator.service.conditions import condition_of, lost_race, unschedulable
@@ -43,7 +47,9 @@ class Admitted:
     is_due: bool = False  # it is placed, and its start has come
 
 
-def reserve(connection: Connection, at: Moment, request: ReservationRequest, index: PoolIndex) -> Admitted:
+def reserve(
+    connection: Connection, at: Moment, request: ReservationRequest, index: PoolIndex, guard: Guard | None = None
+) -> Admitted:
     """Create a reservation and place it at once where it fits; else it is pending and says why.
 
     A flow: the plan is made between its transactions, and the commit checks it again.
@@ -53,30 +59,48 @@ def reserve(connection: Connection, at: Moment, request: ReservationRequest, ind
         at: Now; relative instants count from it.
         request: As the tenant wrote it.
         index: The pools in memory.
+        guard: Of whoever asks; None for the coordinator itself.
 
     Raises:
-        Problem: `INVALID_INPUT`, `NOT_FOUND` for the pool, `IDEMPOTENCY_MISMATCH`, `QUOTA_EXCEEDED`. Nothing was
-            stored.
+        Problem: `INVALID_INPUT`, `NOT_FOUND` for the pool, `IDEMPOTENCY_MISMATCH`, `FORBIDDEN`, `QUOTA_EXCEEDED`.
+            Nothing was stored.
     """
     with connection.begin():
-        if (earlier := earlier_one(connection, request)) is not None:
-            return earlier
         pool_row = wanted_pool(connection, request)
+        if (earlier := earlier_one(connection, request)) is not None:
+            _check_replay(connection, guard, earlier, request, pool_row)
+            return earlier
         snapshot = index.snapshot(connection, pool_row, at)
     draft = drafts.drafted(request, at.ms, pool_row.policy)
     wanted = Wanted(request, draft.reservation(request, at.new_id("rsv"), pool_row.id, at.ms))
     try:
-        return created(connection, at, pool_row, wanted, snapshot, index)
+        return created(connection, at, pool_row, wanted, snapshot, index, guard)
     except IntegrityError:
         # The same key came in for another pool at the same time: no lock of ours is common to both.
         with connection.begin():
             if (earlier := earlier_one(connection, request)) is None:
                 raise
+            _check_replay(connection, guard, earlier, request, pool_row)
             return earlier
 
 
+def _check_replay(
+    connection: Connection, guard: Guard | None, earlier: Admitted, request: ReservationRequest, pool_row: PoolRow
+) -> None:
+    """Let nobody see by its key what they may not see by its id."""
+    if guard is not None:
+        resource = Resource("Reservation", earlier.reservation_id, pool_row.name, request.tenant_id)
+        guard.check(connection, resource, None, "compute:reservation:read")
+
+
 def created(
-    connection: Connection, at: Moment, pool_row: PoolRow, wanted: Wanted, snapshot: Snapshot, index: PoolIndex
+    connection: Connection,
+    at: Moment,
+    pool_row: PoolRow,
+    wanted: Wanted,
+    snapshot: Snapshot,
+    index: PoolIndex,
+    guard: Guard | None = None,
 ) -> Admitted:
     """Place and store a new reservation, planned again for each race that it loses. A flow, like `reserve`.
 
@@ -87,22 +111,23 @@ def created(
         wanted: What is to be made, unless that has been done before.
         snapshot: Of the pool, to plan on first.
         index: For the rounds after a lost race.
+        guard: Of whoever asks; None for the coordinator itself.
 
     Raises:
-        Problem: `QUOTA_EXCEEDED` for more than its tenant may hold at all, occurrences apart; `CONFLICT` for an
-            occurrence that its series does not want any more. Nothing was stored.
+        Problem: `FORBIDDEN`; `QUOTA_EXCEEDED` for more than its tenant may hold at all, occurrences apart; `CONFLICT`
+            for an occurrence that its series does not want any more. Nothing was stored.
     """
     excluded: frozenset[str] = frozenset()
     for _ in range(pool_row.policy.max_attempts):
         decision = decide(snapshot, wanted.reservation, at, pool_row, excluded)
-        answer = _entered(connection, at, wanted, decision, snapshot, index)
+        answer = _entered(connection, at, wanted, decision, snapshot, index, guard)
         if isinstance(answer, Admitted):
             return answer
         # Every node that refused in this round stays out: a gang must not burn its rounds one stale node at a time.
         excluded |= answer.node_ids
         with connection.begin():
             snapshot = index.snapshot(connection, read.known_pool(connection, pool_row.id), at)
-    answer = _entered(connection, at, wanted, Lost(excluded), snapshot, index)
+    answer = _entered(connection, at, wanted, Lost(excluded), snapshot, index, guard)
     assert isinstance(answer, Admitted), "what has lost every race is stored as pending"
     return answer
 
@@ -114,20 +139,24 @@ def _entered(
     decision: Plan | Refusal | Lost | None,
     snapshot: Snapshot,
     index: PoolIndex,
+    guard: Guard | None,
 ) -> Admitted | Lost:
     """Store a new reservation with what was decided on it, in one transaction; nothing where it lost a race."""
     reservation = wanted.reservation
     with connection.begin() as transaction:
         pool_row = read.known_pool(connection, reservation.pool_id, lock=True)
         if (earlier := earlier_one(connection, wanted.request, wanted.occurrence)) is not None:
+            _check_replay(connection, guard, earlier, wanted.request, pool_row)
             return earlier
         if wanted.occurrence is not None:
             refuse_unwanted(connection, wanted.occurrence)
+        check_new(connection, guard, reservation, pool_row)
         over = _over_quota(connection, wanted, decision, snapshot)
         if over is not None or not isinstance(decision, Plan):
             columns, fact = told(over if over is not None or isinstance(decision, Plan) else decision)
             waits = pending_columns(reservation, at.ms, over_quota=over is not None)
             insert_new(connection, at, wanted, {**columns, **waits}, fact)
+            audit.write(connection, audited(guard, reservation, fact))
             return Admitted(reservation.id, replayed=False)
         placed = placement(decision, reservation, at, pool_row)
         members, window = decision.members, placed.window
@@ -139,6 +168,7 @@ def _entered(
         if lost is None:
             insert_new(connection, at, wanted, placed.columns, placed.fact)
             charge(connection, at, reservation, decision.milli(snapshot))
+            audit.write(connection, audited(guard, reservation, placed.fact))
             lost = commit.entered(connection, at, pool_row, [Entry(reservation, members, window)])
         if lost is not None:
             transaction.rollback()
@@ -147,6 +177,22 @@ def _entered(
         occupied = window.occupied(pool_row.policy.turnaround_ms)
         index.booked(snapshot, bookings_of(reservation.id, members, occupied))
     return Admitted(reservation.id, replayed=False, is_due=window.start_ms <= at.ms)
+
+
+def check_new(connection: Connection, guard: Guard | None, reservation: Reservation, pool_row: PoolRow) -> None:
+    """Ask the policies whether somebody may make this reservation.
+
+    Raises:
+        Problem: `FORBIDDEN`.
+    """
+    if guard is not None:
+        weight = weight_of(reservation.shape, reservation.size, reservation.start_ms, reservation.duration_ms)
+        guard.check(connection, of_reservation(reservation, pool_row), weight)
+
+
+def audited(guard: Guard | None, reservation: Reservation, fact: Fact | None) -> list[audit.Row]:
+    """Return what the audit log keeps of a create whose second event is `fact`."""
+    return [] if guard is None else [guard.row({reservation.id: (0, 1 if fact is None else 2)})]
 
 
 def _over_quota(

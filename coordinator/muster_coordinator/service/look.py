@@ -10,8 +10,9 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
 from muster_coordinator.core.snapshot import NodeView as Planned
 from muster_coordinator.service import draft as drafts
+from muster_coordinator.service.access.guard import Guard
 from muster_coordinator.service.accounts.charge import allowances
-from muster_coordinator.service.admit import wanted_pool
+from muster_coordinator.service.admit import check_new, wanted_pool
 from muster_coordinator.service.bodies import (
     Condition,
     MaintenanceMark,
@@ -85,7 +86,9 @@ def reservations(
     return _reservations(connection, connection.execute(wanted).mappings().all())
 
 
-def preview(connection: Connection, at: Moment, request: ReservationRequest, index: PoolIndex) -> PreviewView:
+def preview(
+    connection: Connection, at: Moment, request: ReservationRequest, index: PoolIndex, guard: Guard | None = None
+) -> PreviewView:
     """Answer what placing this request now would do, by the planner itself. Nothing is held.
 
     Raises:
@@ -94,6 +97,7 @@ def preview(connection: Connection, at: Moment, request: ReservationRequest, ind
     pool_row = wanted_pool(connection, request)
     draft = drafts.drafted(request, at.ms, pool_row.policy)
     wanted = draft.reservation(request, "", pool_row.id, at.ms)
+    check_new(connection, guard, wanted, pool_row)
     snapshot = index.snapshot(connection, pool_row, at)
     allowance = allowances(connection, pool_row.id, [wanted.tenant_id])[wanted.tenant_id]
     return with_quota(previewed(snapshot, wanted, at, pool_row), wanted, allowance)

@@ -17,8 +17,19 @@ from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.quota import Allowance, Verdict, least_milli
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service import draft as drafts
+from muster_coordinator.service.access import audit
+from muster_coordinator.service.access.guard import Guard
 from muster_coordinator.service.accounts.charge import OverQuota, allowances, charge_new, judged
-from muster_coordinator.service.admit import Admitted, decide, new_rows, placement, told, wanted_pool
+from muster_coordinator.service.admit import (
+    Admitted,
+    audited,
+    check_new,
+    decide,
+    new_rows,
+    placement,
+    told,
+    wanted_pool,
+)
 from muster_coordinator.service.bodies import ReservationRequest
 from muster_coordinator.service.index import PoolIndex, bookings_of
 from muster_coordinator.service.series.occurrence import Wanted
@@ -36,10 +47,19 @@ class NotAsPlannedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Asking:
+    """A request, and who asks."""
+
+    request: ReservationRequest
+    guard: Guard | None = None  # None for the coordinator itself
+
+
+@dataclass(frozen=True, slots=True)
 class Drafted:
     """A request, and what was decided on it: a plan, a refusal, or that it is too late; a problem if it is none."""
 
     request: ReservationRequest
+    guard: Guard | None = None  # of whoever asks; None for the coordinator itself
     reservation: Reservation | None = None
     decision: Plan | Refusal | OverQuota | None = None
     problem: Problem | None = None
@@ -56,26 +76,27 @@ class Batch:
     following: Snapshot  # ... and the pool with them, as the index follows it once they are committed
 
 
-def draft_all(connection: Connection, at: Moment, requests: Sequence[ReservationRequest], index: PoolIndex) -> Batch:
+def draft_all(connection: Connection, at: Moment, asking: Sequence[Asking], index: PoolIndex) -> Batch:
     """Plan requests of one pool in their order. Nothing is held.
 
     Raises:
         Problem: `NOT_FOUND` for the pool, which all of them name.
     """
-    pool_row = wanted_pool(connection, requests[0])
+    pool_row = wanted_pool(connection, asking[0].request)
     snapshot = following = index.snapshot(connection, pool_row, at)
     drafted: list[Drafted] = []
     bookings: list[tuple[str, Booked]] = []
-    allowed = allowances(connection, pool_row.id, [request.tenant_id for request in requests])
-    for request in requests:
+    allowed = allowances(connection, pool_row.id, [asked.request.tenant_id for asked in asking])
+    for asked in asking:
+        request = asked.request
         try:
             draft = drafts.drafted(request, at.ms, pool_row.policy)
         except Problem as problem:
-            drafted.append(Drafted(request, problem=problem))
+            drafted.append(Drafted(request, asked.guard, problem=problem))
             continue
         reservation = draft.reservation(request, at.new_id("rsv"), pool_row.id, at.ms)
         decision = decide(following, reservation, at, pool_row)
-        one = _drafted(request, reservation, decision, following, allowed[request.tenant_id])
+        one = _drafted(asked, reservation, decision, following, allowed[request.tenant_id])
         drafted.append(one)
         if isinstance(decision, Plan) and isinstance(one.decision, Plan):
             allowed[request.tenant_id] = allowed[request.tenant_id].with_more(0 if reservation.spot else one.milli)
@@ -87,7 +108,7 @@ def draft_all(connection: Connection, at: Moment, requests: Sequence[Reservation
 
 
 def _drafted(
-    request: ReservationRequest,
+    asked: Asking,
     reservation: Reservation,
     decision: Plan | Refusal | None,
     snapshot: Snapshot,
@@ -98,10 +119,10 @@ def _drafted(
     milli = least_milli(reservation.shape, reservation.size) if planned is None else planned.milli(snapshot)
     over = judged(reservation, milli, allowance)
     if over is not None and over.never:
-        return Drafted(request, reservation, problem=over.problem)
+        return Drafted(asked.request, asked.guard, reservation, problem=over.problem)
     if over is not None and planned is not None:
-        return Drafted(request, reservation, over)
-    return Drafted(request, reservation, decision, milli=milli)
+        return Drafted(asked.request, asked.guard, reservation, over)
+    return Drafted(asked.request, asked.guard, reservation, decision, milli=milli)
 
 
 def enter_all(connection: Connection, at: Moment, batch: Batch) -> list[Admitted | Problem]:
@@ -113,8 +134,8 @@ def enter_all(connection: Connection, at: Moment, batch: Batch) -> list[Admitted
         batch: Of `draft_all`.
 
     Raises:
-        NotAsPlannedError: The pool has changed since, the database refused a booking, a key was used before, or a
-            quota is not what it was.
+        NotAsPlannedError: The pool has changed since, the database refused a booking, a key was used before, a
+            quota is not what it was, or a policy forbids one of them.
     """
     asked = [(one, one.reservation) for one in batch.drafts if one.reservation is not None]
     made = [(one, reservation) for one, reservation in asked if one.problem is None]
@@ -123,6 +144,7 @@ def enter_all(connection: Connection, at: Moment, batch: Batch) -> list[Admitted
         pool_row = read.known_pool(connection, batch.snapshot.pool_id, lock=True)
         if pool_row.version != batch.snapshot.version or _is_known(connection, batch):
             raise NotAsPlannedError
+        _check(connection, pool_row, asked)
         _refuse_over_quota(connection, pool_row.id, made)
         if made:
             _write(connection, at, pool_row, made)
@@ -136,6 +158,15 @@ def enter_all(connection: Connection, at: Moment, batch: Batch) -> list[Admitted
     return answers
 
 
+def _check(connection: Connection, pool_row: read.PoolRow, made: Sequence[tuple[Drafted, Reservation]]) -> None:
+    """Let each go their own way, and be told alone, where one of them is not allowed to."""
+    for one, reservation in made:
+        try:
+            check_new(connection, one.guard, reservation, pool_row)
+        except Problem:
+            raise NotAsPlannedError from None
+
+
 def _write(
     connection: Connection, at: Moment, pool_row: read.PoolRow, made: Sequence[tuple[Drafted, Reservation]]
 ) -> None:
@@ -143,6 +174,7 @@ def _write(
     events: list[dict[str, Any]] = []
     entries: list[Entry] = []
     charged: list[tuple[Reservation, int]] = []
+    kept: list[audit.Row] = []
     for one, reservation in made:
         if isinstance(one.decision, Plan):
             charged.append((reservation, one.milli))
@@ -157,11 +189,13 @@ def _write(
         row, own = new_rows(at, Wanted(one.request, reservation), columns, fact)
         rows.append(row)
         events += own
+        kept += audited(one.guard, reservation, fact)
     # One statement has one list of columns.
     names = dict.fromkeys(name for row in rows for name in row)
     connection.execute(_NEW_RESERVATION, [{name: row.get(name) for name in names} for row in rows])
     commit.write_events(connection, events)
     charge_new(connection, at, charged)
+    audit.write(connection, kept)
     if entries and commit.entered(connection, at, pool_row, entries) is not None:
         raise NotAsPlannedError
 

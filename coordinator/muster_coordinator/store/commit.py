@@ -27,6 +27,12 @@ from muster_shared.codec import dumps
 from muster_shared.devices import mask_words
 from muster_shared.time import Window
 
+JOURNAL: Final = "muster_journal"
+"""The execution option of a connection under which somebody keeps a `Journal` of its transaction."""
+
+Journal = dict[str, tuple[int, int]]
+"""What a transaction has changed: the version before and after, by the id of what was changed; 0 before it was made."""
+
 
 @dataclass(frozen=True, slots=True)
 class Lost:
@@ -89,7 +95,7 @@ def emit_all(
     connection: Connection, at: Moment, facts: Iterable[Fact], *, subject: str, version: int, pool_id: str | None
 ) -> None:
     """Write the events of one subject that became true together; the first one has this version."""
-    connection.execute(_NEW_EVENT, event_rows(at, facts, subject=subject, version=version, pool_id=pool_id))
+    write_events(connection, event_rows(at, facts, subject=subject, version=version, pool_id=pool_id))
 
 
 def event_rows(
@@ -111,8 +117,13 @@ def event_rows(
 
 
 def write_events(connection: Connection, rows: list[dict[str, Any]]) -> None:
-    """Write rows of `event_rows`."""
+    """Write rows of `event_rows`, and note in the connection's journal, where it keeps one, what has changed."""
     connection.execute(_NEW_EVENT, rows)
+    journal: Journal | None = connection.get_execution_options().get(JOURNAL)
+    if journal is not None:
+        for row in rows:
+            former, _ = journal.get(row["subject"], (row["version"] - 1, 0))
+            journal[row["subject"]] = (former, row["version"])
 
 
 # Built once: every placement runs them, and building a statement costs more than running it.

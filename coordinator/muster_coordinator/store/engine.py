@@ -5,11 +5,13 @@ inline on a synchronous engine that `prepared` has given the same settings.
 """
 
 import asyncio
+import copy
 import fcntl
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Concatenate, Final, ParamSpec, TextIO, TypeVar
+from typing import Concatenate, Final, ParamSpec, Protocol, TextIO, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -26,6 +28,18 @@ _PASSING: Final = frozenset({"40P01", "40001", "55P03"})
 
 _OVERLAP: Final = "muster_booking_overlap"
 """What both guards call themselves: the exclusion constraint's name, the triggers' message."""
+
+
+class Watcher(Protocol):
+    """Looks on while bodies write, inside their transactions."""
+
+    def watching(self, connection: Connection) -> AbstractContextManager[None]:
+        """Enclose a body; what is written here is committed with it, or undone with it."""
+        ...
+
+    def committed(self) -> None:
+        """Learn that the last transaction stands."""
+        ...
 
 
 class DatabaseInUseError(Exception):
@@ -45,6 +59,7 @@ class Database:
             DatabaseInUseError: Another process holds the SQLite file.
         """
         parsed = make_url(url)
+        self._watcher: Watcher | None = None
         self.is_sqlite: Final = parsed.get_backend_name() == "sqlite"
         self._lock = _file_lock(parsed.database) if self.is_sqlite else None
         self._writer: _Threads | _Loop
@@ -68,7 +83,23 @@ class Database:
 
         A caller that is cancelled meanwhile does not know which: on SQLite the body runs to its end.
         """
-        return await self._writer.begin(lambda connection: body(connection, *args, **kwargs))
+        watcher = self._watcher
+        if watcher is None:
+            return await self._writer.begin(lambda connection: body(connection, *args, **kwargs))
+
+        def watched(connection: Connection) -> R:
+            with watcher.watching(connection):
+                return body(connection, *args, **kwargs)
+
+        result = await self._writer.begin(watched)
+        watcher.committed()
+        return result
+
+    def watched(self, watcher: Watcher | None) -> "Database":
+        """Return the same door, with somebody who looks on at each `write`, or with nobody. Flows go unwatched."""
+        twin = copy.copy(self)
+        twin._watcher = watcher  # noqa: SLF001 - of the same class
+        return twin
 
     async def read(self, body: Callable[Concatenate[Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a body that only reads, in a transaction of its own beside the writer's."""

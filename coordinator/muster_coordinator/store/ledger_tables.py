@@ -89,7 +89,11 @@ class JoinToken(SQLModel, table=True):
 
 
 class Audit(SQLModel, table=True):
-    """One mutating call: who, what, from where, with which decision. Each row holds the hash of the one before."""
+    """One mutating call: who, what, from where, with which decision.
+
+    Its place in the chain, and with it the two hashes, is given once it is committed: each row holds the hash of the
+    one before.
+    """
 
     number: int | None = Field(default=None, primary_key=True, sa_type=BigInteger().with_variant(Integer(), "sqlite"))
     at_ms: int = Field(sa_type=BigInteger)
@@ -104,8 +108,9 @@ class Audit(SQLModel, table=True):
     reason: str | None = None  # a person's words
     before: str | None = None  # versions or documents of what was changed
     after: str | None = None
-    former_hash: str
-    hash: str = Field(unique=True)
+    seq: int | None = Field(default=None, unique=True, sa_type=BigInteger)
+    former_hash: str | None = None
+    hash: str | None = Field(default=None, unique=True)
 
 
 METADATA: Final = tables.METADATA

@@ -45,6 +45,7 @@ class Cluster(SQLModel, table=True):
     """One row: who this coordinator is, whatever replica answers."""
 
     id: str = Field(primary_key=True)
+    access_version: int = Field(default=0, sa_type=BigInteger)  # rises with every change of the operators' policies
     created_ms: int = Field(sa_type=BigInteger)
 
 

@@ -9,8 +9,8 @@ from muster_coordinator.service.bodies import Page
 
 async def quotas(call: Call[Services, None, QuotaQuery]) -> Page:
     """List limits, and what is held of them."""
-    query = call.query
-    return Page(items=await call.services.database.read(quota.quotas, query.tenant_id, query.pool_id))
+    tenant_id = call.guard.confine(call.query.tenant_id)
+    return Page(items=await call.services.database.read(quota.quotas, tenant_id, call.query.pool_id))
 
 
 async def limited(call: Call[Services, QuotaRequest, None]) -> QuotaView:

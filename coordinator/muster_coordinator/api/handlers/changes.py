@@ -15,8 +15,8 @@ async def extended(call: Call[Services, ExtendRequest, None]) -> ExtendedView:
     """Extend one reservation where it is, all members or none; or tell how long it could last."""
     services, moment = call.services, call.services.clock.moment()
     if call.body.dry_run:
-        return await services.database.read(try_extend, moment, call.path["id"], call.body)
-    answer = await services.database.write(extend, moment, call.path["id"], call.body)
+        return await services.database.read(try_extend, moment, call.path["id"], call.body, call.guard)
+    answer = await services.database.write(extend, moment, call.path["id"], call.body, call.guard)
     services.changed.beat()
     return answer
 
@@ -25,8 +25,8 @@ async def shrunk(call: Call[Services, ShrinkRequest, None]) -> ShrunkView:
     """Let members of one gang go; or tell which would."""
     services, moment = call.services, call.services.clock.moment()
     if call.body.dry_run:
-        return await services.database.read(try_shrink, moment, call.path["id"], call.body)
-    answer = await services.database.write(shrink, moment, call.path["id"], call.body, services.index)
+        return await services.database.read(try_shrink, moment, call.path["id"], call.body, call.guard)
+    answer = await services.database.write(shrink, moment, call.path["id"], call.body, services.index, call.guard)
     services.changed.beat()
     return answer
 

@@ -34,7 +34,7 @@ async def listed(call: Call[Services, None, EventQuery]) -> Page | web.StreamRes
     """Answer a page of events, or with `Accept: text/event-stream` all from there on as they happen."""
     query, database = call.query, call.services.database
     types = [] if query.type is None else query.type.split(",")
-    wanted = await database.read(filtered, query.pool_id, query.subject, types)
+    wanted = await database.read(filtered, query.pool_id, query.subject, types, call.guard.confine(None))
     if wants_stream(call.http):
         after = last_seen(call.http)
         with call.services.counts.streams.track_inprogress():

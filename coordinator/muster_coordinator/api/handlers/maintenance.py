@@ -29,7 +29,10 @@ class MaintenanceQuery(Request):
 async def create(call: Call[Services, MaintenanceRequest, None]) -> MaintenanceView:
     """Declare a window; answer it with those who are in the way."""
     services = call.services
-    made = await services.database.flow(maintenance.create, services.clock.moment(), call.body, services.index)
+    made = await services.database.flow(
+        maintenance.create, services.clock.moment(), call.body, services.index, call.guard
+    )
+    call.guard.committed()
     services.changed.beat()
     return await _shown(services, made)
 

@@ -30,12 +30,15 @@ class ReservationQuery(Request):
 
 async def create(call: Call[Services, ReservationRequest, None]) -> ReservationView:
     """Create a reservation, or answer the one that the same key and body made before."""
-    return await created(call.services, with_key(call.body, call.idempotency_key))
+    call.guard.confine(call.body.tenant_id)
+    return await created(call.services, with_key(call.body, call.idempotency_key), call.guard)
 
 
 async def preview(call: Call[Services, ReservationRequest, None]) -> PreviewView:
     """Answer what creating this reservation would do now."""
-    return await call.services.database.read(look.preview, call.services.clock.moment(), call.body, call.services.index)
+    call.guard.confine(call.body.tenant_id)
+    services = call.services
+    return await services.database.read(look.preview, services.clock.moment(), call.body, services.index, call.guard)
 
 
 async def listed(call: Call[Services, None, ReservationQuery]) -> Page:
@@ -47,7 +50,7 @@ async def listed(call: Call[Services, None, ReservationQuery]) -> Page:
             raise invalid("state", f"{state!r} is none of {', '.join(State)}")
     items = await call.services.database.read(
         look.reservations,
-        tenant_id=query.tenant_id,
+        tenant_id=call.guard.confine(query.tenant_id),
         pool_id=query.pool_id,
         states=states,
         series_id=query.series_id,

@@ -45,7 +45,9 @@ class AheadQuery(Request):
 async def create(call: Call[Services, SeriesRequest, None]) -> SeriesView:
     """Create a series with its first occurrences, or answer the one that the same key and body made before."""
     request = with_key(call.body, call.idempotency_key)
-    created = await call.services.database.flow(series.create, call.services.clock.moment(), request)
+    call.guard.confine(request.tenant_id)
+    created = await call.services.database.flow(series.create, call.services.clock.moment(), request, call.guard)
+    call.guard.committed()
     if not created.replayed:
         await _make_ahead(call.services, created.series_id)
     return await _shown(call, created.series_id)
@@ -57,7 +59,7 @@ async def listed(call: Call[Services, None, SeriesQuery]) -> Page:
     items = await call.services.database.read(
         series_look.all_series,
         call.services.clock.moment(),
-        tenant_id=query.tenant_id,
+        tenant_id=call.guard.confine(query.tenant_id),
         pool_id=query.pool_id,
         state=query.state,
         after=query.cursor,
@@ -92,7 +94,7 @@ async def changed(call: Call[Services, OccurrenceChange, None]) -> SeriesView:
     """Give one occurrence another window, and leave the others as they are."""
     services = call.services
     reservation_id = await services.database.write(
-        skip.change, services.clock.moment(), call.path["id"], call.body, services.index
+        skip.change, services.clock.moment(), call.path["id"], call.body, services.index, call.guard
     )
     await services.advance_all([reservation_id])
     return await _shown(call, call.path["id"])

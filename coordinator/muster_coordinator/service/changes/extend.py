@@ -9,6 +9,8 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
 from muster_coordinator.core.timeline.reach import Limit, LimitCode, Reach, longest_end
 from muster_coordinator.service import look, when
+from muster_coordinator.service.access.guard import Guard, of_reservation
+from muster_coordinator.service.access.weight import weight_of
 from muster_coordinator.service.changes.bodies import ExtendedView, ExtendRequest, ExtensionView, Obstacle
 from muster_coordinator.service.changes.cancel import Held, held
 from muster_coordinator.service.waiting import pending_columns
@@ -20,21 +22,25 @@ from muster_shared.errors import Code, Problem, invalid
 from muster_shared.time import MS_MAX, format_duration, format_instant
 
 
-def extend(connection: Connection, at: Moment, reservation_id: str, request: ExtendRequest) -> ExtendedView:
+def extend(
+    connection: Connection, at: Moment, reservation_id: str, request: ExtendRequest, guard: Guard | None = None
+) -> ExtendedView:
     """Move the end of a reservation to a later instant, on the same atoms of the same nodes.
 
     While it is pending, only what it asks for gets longer. An `end` that was given moves too. A node that is silent
     is granted the longer time in the book and learns of it when it is back; until then its member shows `grantedUntil`.
 
     Raises:
-        Problem: `NOT_FOUND`; `INVALID_INPUT` for an end that is no instant, earlier than the present one or beyond
-            what the pool allows; `CONFLICT` where somebody else's booking is in the way, or there is nothing left to
-            extend. Nothing was stored.
+        Problem: `NOT_FOUND`; `FORBIDDEN`; `INVALID_INPUT` for an end that is no instant, earlier than the present one
+            or beyond what the pool allows; `CONFLICT` where somebody else's booking is in the way, or there is nothing
+            left to extend. Nothing was stored.
     """
     mine = held(connection, reservation_id)
+    _check(connection, guard, mine, None)  # before anything is told of its state
     wanted_ms = _wanted_end(mine, request, at.ms)
     if wanted_ms is None:
         raise invalid("until", "say until when, or give by and a duration")
+    _check(connection, guard, mine, wanted_ms)
     extension = _extension(connection, at, mine, wanted_ms)
     if not extension.fits:
         raise _refusal(mine, request, extension)
@@ -43,15 +49,28 @@ def extend(connection: Connection, at: Moment, reservation_id: str, request: Ext
     return _view(connection, reservation_id, extension)
 
 
-def try_extend(connection: Connection, at: Moment, reservation_id: str, request: ExtendRequest) -> ExtendedView:
+def try_extend(
+    connection: Connection, at: Moment, reservation_id: str, request: ExtendRequest, guard: Guard | None = None
+) -> ExtendedView:
     """Tell whether a reservation could last so long, how long it can last at most, and what stands behind it.
 
     Raises:
         Problem: As `extend` would, but where it does not fit: that is the answer.
     """
     mine = held(connection, reservation_id, lock=False)
-    extension = _extension(connection, at, mine, _wanted_end(mine, request, at.ms))
+    _check(connection, guard, mine, None)
+    wanted_ms = _wanted_end(mine, request, at.ms)
+    _check(connection, guard, mine, wanted_ms)
+    extension = _extension(connection, at, mine, wanted_ms)
     return _view(connection, reservation_id, extension)
+
+
+def _check(connection: Connection, guard: Guard | None, mine: Held, wanted_ms: int | None) -> None:
+    one = mine.reservation
+    if guard is not None:
+        duration_ms = one.duration_ms if wanted_ms is None else wanted_ms - one.start_ms
+        weight = weight_of(one.shape, one.size, one.start_ms, duration_ms)
+        guard.check(connection, of_reservation(one, mine.pool_row), weight)
 
 
 def _view(connection: Connection, reservation_id: str, extension: ExtensionView) -> ExtendedView:

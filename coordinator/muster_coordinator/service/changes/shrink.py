@@ -11,6 +11,8 @@ from muster_coordinator.core.lifecycle.model import Move
 from muster_coordinator.core.model import Member, State
 from muster_coordinator.core.repair.shrink import leaving, split_segments
 from muster_coordinator.service import look
+from muster_coordinator.service.access.guard import Guard, of_reservation
+from muster_coordinator.service.access.weight import weight_of
 from muster_coordinator.service.accounts.charge import charge_less
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.changes.bodies import ShrinkRequest, ShrunkView
@@ -24,30 +26,49 @@ from muster_shared.errors import Code, Problem, invalid
 
 
 def shrink(
-    connection: Connection, at: Moment, reservation_id: str, request: ShrinkRequest, index: PoolIndex
+    connection: Connection,
+    at: Moment,
+    reservation_id: str,
+    request: ShrinkRequest,
+    index: PoolIndex,
+    guard: Guard | None = None,
 ) -> ShrunkView:
     """Let members of a gang go. Its size is smaller from now on; their atoms are free once their nodes confirm it.
 
     Raises:
-        Problem: `NOT_FOUND`; `INVALID_INPUT` for a size that is none or a node that is no member; `CONFLICT` when it
-            is ending. Nothing was stored.
+        Problem: `NOT_FOUND`; `FORBIDDEN`; `INVALID_INPUT` for a size that is none or a node that is no member;
+            `CONFLICT` when it is ending. Nothing was stored.
     """
     mine = held(connection, reservation_id)
+    _check(connection, guard, mine, request.to or 1)  # before anything is told of its state
     size, gone, names = _decided(connection, at, mine, request)
+    _check(connection, guard, mine, size)
     if size < mine.reservation.size:
         _write(connection, at, mine, size, gone)
         advance(connection, at, reservation_id, index)
     return _view(connection, reservation_id, names)
 
 
-def try_shrink(connection: Connection, at: Moment, reservation_id: str, request: ShrinkRequest) -> ShrunkView:
+def try_shrink(
+    connection: Connection, at: Moment, reservation_id: str, request: ShrinkRequest, guard: Guard | None = None
+) -> ShrunkView:
     """Tell which members would leave.
 
     Raises:
         Problem: As `shrink` would.
     """
-    _, _, names = _decided(connection, at, held(connection, reservation_id, lock=False), request)
+    mine = held(connection, reservation_id, lock=False)
+    _check(connection, guard, mine, request.to or 1)
+    size, _, names = _decided(connection, at, mine, request)
+    _check(connection, guard, mine, size)
     return _view(connection, reservation_id, names)
+
+
+def _check(connection: Connection, guard: Guard | None, mine: Held, size: int) -> None:
+    one = mine.reservation
+    if guard is not None:
+        weight = weight_of(one.shape, size, one.start_ms, one.duration_ms)
+        guard.check(connection, of_reservation(one, mine.pool_row), weight)
 
 
 def _view(connection: Connection, reservation_id: str, dropped: list[str]) -> ShrunkView:

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, RowMapping, exists, insert, or_, select, upda
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
+from muster_coordinator.service.access.guard import Guard, watched
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.maintenance.bodies import MaintenanceRequest
@@ -25,7 +26,9 @@ _AHEAD: Final = ("declared", "blocked", "booked")
 """States before the window has begun."""
 
 
-def create(connection: Connection, at: Moment, request: MaintenanceRequest, index: PoolIndex) -> str:
+def create(
+    connection: Connection, at: Moment, request: MaintenanceRequest, index: PoolIndex, guard: Guard | None = None
+) -> str:
     """Declare a maintenance window, move whom that is possible for, and book what is free; return its id.
 
     A flow: should the process die between its transactions, the background pass does the rest.
@@ -35,12 +38,13 @@ def create(connection: Connection, at: Moment, request: MaintenanceRequest, inde
         at: Now; relative instants count from it.
         request: As the operator wrote it.
         index: The pools in memory, for the moves.
+        guard: Of whoever asks, for the audit log.
 
     Raises:
         Problem: `NOT_FOUND` for a node or pool; `INVALID_INPUT` for a window or choice of nodes that cannot be;
             `CONFLICT` with its id where a node is in other maintenance for a part of the window. Nothing was stored.
     """
-    with connection.begin():
+    with connection.begin(), watched(connection, guard):
         draft = drafted(connection, at, request)
         maintenance_id = at.new_id("mnt")
         _insert(connection, at, maintenance_id, draft)

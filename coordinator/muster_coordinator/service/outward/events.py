@@ -9,7 +9,7 @@ from muster_coordinator.core.event_types import type_fault
 from muster_coordinator.service.bodies import EventView
 from muster_coordinator.service.draft import pool_missing
 from muster_coordinator.store import read
-from muster_coordinator.store.tables import EVENT
+from muster_coordinator.store.tables import EVENT, RESERVATION, SERIES
 from muster_shared.codec import loads
 from muster_shared.errors import invalid
 
@@ -21,6 +21,7 @@ class Filter:
     pool_id: str | None = None
     subject: str | None = None  # id of a reservation, node, pool or receiver
     types: Sequence[str] = ()  # whole types, or prefixes that end in a dot
+    tenant_id: str | None = None  # whose reservations and series
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,9 @@ class Batch:
     seen: int  # the next look begins after it, however few of the events were wanted
 
 
-def filtered(connection: Connection, pool: str | None, subject: str | None, types: Sequence[str]) -> Filter:
+def filtered(
+    connection: Connection, pool: str | None, subject: str | None, types: Sequence[str], tenant_id: str | None = None
+) -> Filter:
     """Read what somebody asks for.
 
     Raises:
@@ -40,11 +43,11 @@ def filtered(connection: Connection, pool: str | None, subject: str | None, type
     for fault in filter(None, map(type_fault, types)):
         raise invalid("type", fault)
     if pool is None:
-        return Filter(None, subject, types)
+        return Filter(None, subject, types, tenant_id)
     row = read.pool(connection, pool)
     if row is None:
         raise pool_missing(pool)
-    return Filter(row.id, subject, types)
+    return Filter(row.id, subject, types, tenant_id)
 
 
 def events(connection: Connection, wanted: Filter, *, after: int, limit: int) -> Batch:
@@ -79,6 +82,9 @@ def conditions(wanted: Filter) -> list[ColumnElement[bool]]:
         found.append(EVENT.c.pool_id == wanted.pool_id)
     if wanted.subject is not None:
         found.append(EVENT.c.subject == wanted.subject)
+    if wanted.tenant_id is not None:
+        mine = (select(table.c.id).where(table.c.tenant_id == wanted.tenant_id) for table in (RESERVATION, SERIES))
+        found.append(or_(*(EVENT.c.subject.in_(ids) for ids in mine)))
     if wanted.types:
         whole = [one for one in wanted.types if not one.endswith(".")]
         alike = (EVENT.c.type.startswith(one, autoescape=True) for one in wanted.types if one.endswith("."))

@@ -11,6 +11,9 @@ from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import EndReason
 from muster_coordinator.core.series import Recurrence, begun, checked_rule, occurrences, wall_time, zone_of
 from muster_coordinator.service import draft as drafts
+from muster_coordinator.service.access.caller import Resource
+from muster_coordinator.service.access.guard import Guard, watched
+from muster_coordinator.service.access.weight import weight_of
 from muster_coordinator.service.admit import wanted_pool
 from muster_coordinator.service.changes.ends import end_at_once
 from muster_coordinator.service.series.bodies import SeriesRequest
@@ -39,33 +42,35 @@ class Created:
     replayed: bool
 
 
-def create(connection: Connection, at: Moment, request: SeriesRequest) -> Created:
+def create(connection: Connection, at: Moment, request: SeriesRequest, guard: Guard | None = None) -> Created:
     """Create a series; its occurrences are made by `ahead`. A flow, for the sake of its second look.
 
     Args:
         connection: Outside any transaction.
         at: Now: an occurrence that has begun by then is none of it.
         request: As the tenant wrote it.
+        guard: Of whoever asks; None for the coordinator itself. What a policy allows here it allows for every
+            occurrence.
 
     Raises:
-        Problem: `INVALID_INPUT`, `NOT_FOUND` for the pool, `IDEMPOTENCY_MISMATCH`. Nothing was stored.
+        Problem: `INVALID_INPUT`, `NOT_FOUND` for the pool, `IDEMPOTENCY_MISMATCH`, `FORBIDDEN`. Nothing was stored.
     """
     try:
-        with connection.begin():
-            return _earlier(connection, request) or _created(connection, at, request)
+        with connection.begin(), watched(connection, guard):
+            return _earlier(connection, request, guard) or _created(connection, at, request, guard)
     except IntegrityError:
         # The same key came in for another pool at the same time: no lock of ours is common to both.
         with connection.begin():
-            if (earlier := _earlier(connection, request)) is None:
+            if (earlier := _earlier(connection, request, guard)) is None:
                 raise
             return earlier
 
 
-def _created(connection: Connection, at: Moment, request: SeriesRequest) -> Created:
+def _created(connection: Connection, at: Moment, request: SeriesRequest, guard: Guard | None) -> Created:
     pool_row = read.known_pool(connection, wanted_pool(connection, request).id, lock=True)
-    if (earlier := _earlier(connection, request)) is not None:
+    if (earlier := _earlier(connection, request, guard)) is not None:
         return earlier
-    drafts.shape_of(request)
+    shape = drafts.shape_of(request)
     drafts.grouping_of(request.gang)
     duration_ms = length_within("duration", request.duration, pool_row.policy)
     if request.latest_start_after is not None:
@@ -76,6 +81,9 @@ def _created(connection: Connection, at: Moment, request: SeriesRequest) -> Crea
         ahead = format_duration(pool_row.policy.look_ahead_ms)
         raise invalid("rule", f"has no occurrence in the next {ahead}, which is as far ahead as the pool allows")
     series_id = at.new_id("series")
+    if guard is not None:
+        weight = weight_of(shape, request.gang.size, first_ms, duration_ms)
+        guard.check(connection, Resource("Series", series_id, pool_row.name, request.tenant_id), weight)
     row: dict[str, Any] = {
         "id": series_id,
         "tenant_id": request.tenant_id,
@@ -149,7 +157,7 @@ def cancel(connection: Connection, at: Moment, series_id: str, since: str | int 
     )
 
 
-def _earlier(connection: Connection, request: SeriesRequest) -> Created | None:
+def _earlier(connection: Connection, request: SeriesRequest, guard: Guard | None) -> Created | None:
     if request.idempotency_key is None:
         return None
     mine = SERIES.c.tenant_id == request.tenant_id, SERIES.c.idempotency_key == request.idempotency_key
@@ -162,4 +170,7 @@ def _earlier(connection: Connection, request: SeriesRequest) -> Created | None:
             f"the key {request.idempotency_key!r} was used for another series ({row.id}): use a new key",
             (FieldError("idempotencyKey", "used with another body"),),
         )
+    if guard is not None:  # nobody sees by its key what they may not see by its id
+        resource = Resource("Series", row.id, wanted_pool(connection, request).name, request.tenant_id)
+        guard.check(connection, resource, None, "compute:series:read")
     return Created(row.id, replayed=True)

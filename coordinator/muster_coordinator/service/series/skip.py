@@ -7,6 +7,10 @@ from sqlalchemy import Connection, update
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import EndReason, Policy, Reservation, State
 from muster_coordinator.core.series import instant_of, zone_of
+from muster_coordinator.service import draft as drafts
+from muster_coordinator.service.access.caller import Resource
+from muster_coordinator.service.access.guard import Guard
+from muster_coordinator.service.access.weight import weight_of
 from muster_coordinator.service.admit import insert_new
 from muster_coordinator.service.changes.ends import end_at_once
 from muster_coordinator.service.changes.move import move
@@ -17,6 +21,7 @@ from muster_coordinator.service.series.occurrence import (
     UNBEGUN,
     Occurrence,
     Series,
+    known_series,
     locked_series,
     made_before,
     record_series,
@@ -25,6 +30,7 @@ from muster_coordinator.service.waiting import pending_columns
 from muster_coordinator.service.when import instant
 from muster_coordinator.store import read
 from muster_coordinator.store.commit import Fact
+from muster_coordinator.store.read import PoolRow
 from muster_coordinator.store.tables import RESERVATION
 from muster_shared.codec import dumps
 from muster_shared.errors import Code, Problem, invalid
@@ -74,15 +80,26 @@ def unskip(connection: Connection, at: Moment, series_id: str, named: str | int)
     _record_skipped(connection, at, series, fact, {*series.skipped} - {instant_ms}, made_until_ms=made_until_ms)
 
 
-def change(connection: Connection, at: Moment, series_id: str, asked: OccurrenceChange, index: PoolIndex) -> str:
+def change(
+    connection: Connection,
+    at: Moment,
+    series_id: str,
+    asked: OccurrenceChange,
+    index: PoolIndex,
+    guard: Guard | None = None,
+) -> str:
     """Give one occurrence another start, duration or both; return its reservation. No other occurrence is touched.
 
     One that has no reservation yet gets it now.
 
     Raises:
-        Problem: `NOT_FOUND`; `INVALID_INPUT` for what is no occurrence or no window; `CONFLICT` when it has begun,
-            is skipped, or is placed and does not fit in the other window. Nothing was changed.
+        Problem: `NOT_FOUND`; `FORBIDDEN`; `INVALID_INPUT` for what is no occurrence or no window; `CONFLICT` when it
+            has begun, is skipped, or is placed and does not fit in the other window. Nothing was changed.
     """
+    if guard is not None:  # before anything is told of its state
+        known = known_series(connection, series_id)
+        window = Window(at.ms, at.ms + known.duration_ms)
+        _check(connection, guard, known, read.known_pool(connection, known.pool_id), window)
     series, pool_row = locked_series(connection, series_id)
     instant_ms = _occurrence(series, asked.occurrence)
     if instant_ms in series.skipped:
@@ -90,6 +107,7 @@ def change(connection: Connection, at: Moment, series_id: str, asked: Occurrence
     made = _made(connection, series, instant_ms)
     former = Window(instant_ms, instant_ms + series.duration_ms) if made is None else made.window
     window = _window(asked, former, at.ms, pool_row.policy)
+    _check(connection, guard, series, pool_row, window)
     if made is None:
         _refuse_passed(instant_ms, at.ms)
         wanted = series.wanted(instant_ms, at.new_id("rsv"), at.ms)
@@ -105,6 +123,12 @@ def change(connection: Connection, at: Moment, series_id: str, asked: Occurrence
     told = {"occurrence": instant_ms, "reservationId": made.id, "start": window.start_ms, "end": window.end_ms}
     record_series(connection, at, series, Fact("series.changed", told))
     return made.id
+
+
+def _check(connection: Connection, guard: Guard | None, series: Series, pool_row: PoolRow, window: Window) -> None:
+    if guard is not None:
+        weight = weight_of(drafts.shape_of(series.asked), series.asked.gang.size, window.start_ms, window.duration_ms)
+        guard.check(connection, Resource("Series", series.id, pool_row.name, series.tenant_id), weight)
 
 
 def _made(connection: Connection, series: Series, instant_ms: int) -> Reservation | None:

@@ -65,6 +65,7 @@ def upgrade() -> None:
     op.create_table(
         "cluster",
         sa.Column("id", sa.String(), nullable=False),
+        sa.Column("access_version", sa.BigInteger(), nullable=False),
         sa.Column("created_ms", sa.BigInteger(), nullable=False),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_cluster")),
     )

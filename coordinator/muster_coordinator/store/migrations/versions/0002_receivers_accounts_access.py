@@ -140,10 +140,12 @@ def upgrade() -> None:
         sa.Column("reason", sa.String(), nullable=True),
         sa.Column("before", sa.String(), nullable=True),
         sa.Column("after", sa.String(), nullable=True),
-        sa.Column("former_hash", sa.String(), nullable=False),
-        sa.Column("hash", sa.String(), nullable=False),
+        sa.Column("seq", sa.BigInteger(), nullable=True),
+        sa.Column("former_hash", sa.String(), nullable=True),
+        sa.Column("hash", sa.String(), nullable=True),
         sa.PrimaryKeyConstraint("number", name=op.f("pk_audit")),
         sa.UniqueConstraint("hash", name=op.f("uq_audit_hash")),
+        sa.UniqueConstraint("seq", name=op.f("uq_audit_seq")),
     )
 
 
