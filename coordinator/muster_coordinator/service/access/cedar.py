@@ -88,7 +88,7 @@ def faults(text: str) -> list[str]:
         return [str(error)]
     if not static:
         return ["there is no statement in it: write permit (...) or forbid (...)"]
-    return [error.error for error in cedarpy.validate_policies(text, _schema()).errors]
+    return [error.error for error in cedarpy.validate_policies(text, _schema()).errors]  # pyright: ignore[reportUnknownMemberType] - its dicts are bare
 
 
 def _static(text: str) -> Mapping[str, Any]:
@@ -123,7 +123,7 @@ class Policies:
             for policy in (*shipped(), *self.added)
             for number, statement in enumerate(_static(policy.text).values(), 1)
         }
-        document = {"templates": {}, "staticPolicies": statements, "templateLinks": []}
+        document: dict[str, Any] = {"templates": {}, "staticPolicies": statements, "templateLinks": []}
         self._set = cedarpy.PolicySet.from_json_str(dumps(document).decode())
         self._kept: dict[tuple[Caller, str, Resource], Decision] = {}
         self._lock = threading.Lock()  # bodies run in threads
@@ -153,7 +153,7 @@ class Policies:
             "resource": resource.uid,
             "context": {} if weight is None else weight.context(),
         }
-        answer = cedarpy.is_authorized(request, self._set, list(entities.values()), _schema())
+        answer = cedarpy.is_authorized(request, self._set, list(entities.values()), _schema())  # pyright: ignore[reportUnknownMemberType] - its dicts are bare
         told = answer.diagnostics
         names = dict.fromkeys(reason.partition(_NUMBER)[0] for reason in told.reasons)
         return Decision(answer.allowed, tuple(sorted(names)), tuple(str(error) for error in told.errors))
