@@ -37,13 +37,13 @@ _FIRST_SHIFT: Final = 400  # after every booking there is
 _SQLITE_TARGET_PER_S, _POSTGRESQL_TARGET_PER_S = 50.0, 100.0
 _ROW_BYTES: Final = 160  # the width of a booking with its ids
 _ROWS_EACH: Final = 2 * _GANG + 3  # allocations and bookings; the reservation, two events
-_DISK: Final = Path(__file__).parents[1] / "build"  # a real disk, where /tmp may be memory
+DISK: Final = Path(__file__).parents[1] / "build"  # a real disk, where /tmp may be memory
 
 
 def rows(group: str, progress: Callable[[str], None]) -> Iterator[Row]:
     """Measure creates one by one beside 0, 2,000 and 50,000 bookings, and by eight writers on both engines."""
-    _DISK.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=_DISK) as name:
+    DISK.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=DISK) as name:
         folder = Path(name)
         raw_ms = _raw_ms(folder / "raw.sqlite")
         first_ms = 0.0
@@ -65,7 +65,7 @@ def rows(group: str, progress: Callable[[str], None]) -> Iterator[Row]:
 def _measured(url: str, history: int) -> tuple[float, float]:
     """Return the median time of a create when they come one by one, ms, and how many a second eight writers get."""
     asyncio.run(_filled(url, history))
-    with _coordinator(url) as address:
+    with serving_coordinator(url) as address:
         return asyncio.run(_created(address))
 
 
@@ -77,7 +77,8 @@ async def _filled(url: str, history: int) -> None:
 
 
 @contextmanager
-def _coordinator(url: str) -> Iterator[str]:
+def serving_coordinator(url: str) -> Iterator[str]:
+    """Run a real coordinator on a database, and return its address."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
