@@ -82,7 +82,9 @@ def _scene() -> tuple[list[Node], list[Gang]]:
     """Return a busy pool, and what begins soon on the nodes that fall: they have nothing else."""
     pool = nodes(_NODES, _CALENDAR, domain_nodes=_DOMAIN_NODES)
     step = _NODES // _DOMAIN_NODES // _FALLEN_DOMAINS
-    chosen = [number * step * _DOMAIN_NODES + place for number in range(_FALLEN_DOMAINS) for place in range(_FALLEN_EACH)]
+    chosen = [
+        number * step * _DOMAIN_NODES + place for number in range(_FALLEN_DOMAINS) for place in range(_FALLEN_EACH)
+    ]
     for number in chosen:
         pool[number] = replace(pool[number], booked=())
     gangs: list[Gang] = []
@@ -92,7 +94,9 @@ def _scene() -> tuple[list[Node], list[Gang]]:
             together = len(gangs) < _PAIRS
             for node_ids in (pair,) if together else ((pair[0],), (pair[1],)):
                 domain = pool[number].labels[FABRIC_DOMAIN] if together else ""
-                gangs.append(Gang(f"rsv_{at}_{node_ids[0]}", node_ids, mask, _WINDOW, domain, shape=Shape((Entry("gpu", 2),))))
+                gangs.append(
+                    Gang(f"rsv_{at}_{node_ids[0]}", node_ids, mask, _WINDOW, domain, shape=Shape((Entry("gpu", 2),)))
+                )
     assert len(gangs) == _BOOKINGS
     return pool, gangs
 

@@ -14,7 +14,7 @@ from muster_coordinator.notifier import Notifier
 from muster_coordinator.service.access.book import AccessBook
 from muster_coordinator.service.access.guard import Guard
 from muster_coordinator.service.admit import Admitted
-from muster_coordinator.service.advance import advance
+from muster_coordinator.service.advance import advance_batch, batches
 from muster_coordinator.service.bodies import ReservationView
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.together import Asking
@@ -63,9 +63,9 @@ class Services:
         return replace(self, database=self.database.watched(guard))
 
     async def advance_all(self, reservation_ids: Iterable[str]) -> None:
-        """Carry reservations on after a change, each in its own transaction; the next pass does what is missed."""
-        for reservation_id in reservation_ids:
-            await self.database.write(advance, self.clock.moment(), reservation_id, self.index)
+        """Carry reservations on after a change, in batches; the next pass does what is missed."""
+        for batch in await self.database.read(batches, tuple(reservation_ids)):
+            await self.database.write(advance_batch, self.clock.moment(), batch, self.index)
         self.changed.beat()
 
     async def advance_heard(self, reservation_ids: Iterable[str]) -> None:

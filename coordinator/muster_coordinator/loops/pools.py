@@ -1,6 +1,6 @@
 """The background pass over every pool: lead, listen for silence, take what is due, try what is pending."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final
@@ -11,7 +11,7 @@ from sqlalchemy.exc import DBAPIError
 from muster_coordinator.clock import Clock
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service import sweep, waiting
-from muster_coordinator.service.advance import advance
+from muster_coordinator.service.advance import advance, cut
 from muster_coordinator.service.again import retry_first
 from muster_coordinator.service.bodies import Condition
 from muster_coordinator.service.index import PoolIndex
@@ -63,12 +63,10 @@ class PoolPass:
         if leadership is None:
             return False
         touched, moved = await self._look_around(agenda, leadership)
-        for reservation_id in dict.fromkeys([*agenda.due, *touched]):
-            moved |= await self._advance(leadership, reservation_id)
+        moved |= await self._advance_all(leadership, [*agenda.due, *touched])
         for maintenance_id in agenda.maintenance:
             moved = True
-            for reservation_id in await self._settle(leadership, maintenance_id):
-                await self._advance(leadership, reservation_id)
+            await self._advance_all(leadership, await self._settle(leadership, maintenance_id))
         for series_id in agenda.series:
             moved |= await self._make_ahead(series_id)
         return await self._try_pending(agenda) or moved
@@ -94,16 +92,25 @@ class PoolPass:
             self._reconciled_ms[pool_id] = now_ms
         return is_due
 
-    async def _advance(self, leadership: Leadership, reservation_id: str) -> bool:
+    async def _advance_all(self, leadership: Leadership, reservation_ids: Iterable[str]) -> bool:
+        moved = False
+        for batch in cut(tuple(dict.fromkeys(reservation_ids))):
+            moved |= await self._advance(leadership, batch)
+        return moved
+
+    async def _advance(self, leadership: Leadership, batch: Sequence[str]) -> bool:
         try:
-            return await self._database.write(
-                sweep.advance_led, self._clock.moment(), leadership, reservation_id, self._index
-            )
+            return await self._database.write(sweep.advance_led, self._clock.moment(), leadership, batch, self._index)
         except (FencedError, DBAPIError, OSError):
             raise
         except Exception:  # noqa: BLE001 - a bug that one reservation meets must not stop the starts of all others
-            _log.exception("reservation does not advance", reservation=reservation_id)
-            return False
+            if len(batch) == 1:
+                _log.exception("reservation does not advance", reservation=batch[0])
+                return False
+        moved = False
+        for reservation_id in batch:
+            moved |= await self._advance(leadership, (reservation_id,))
+        return moved
 
     async def _settle(self, leadership: Leadership, maintenance_id: str) -> tuple[str, ...]:
         return await self._database.write(sweep.settle_led, self._clock.moment(), leadership, maintenance_id)

@@ -1,9 +1,11 @@
-"""Carry one reservation as far as its stored state and the clock allow, in one transaction.
+"""Carry reservations as far as their stored state and the clock allow: one, or a batch of a pool, in one transaction.
 
 Reports, the API and the background pass all call this; each of them may die before or after it, and the next pass
 does what is left.
 """
 
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sqlalchemy import Connection, RowMapping, select
@@ -22,27 +24,52 @@ from muster_coordinator.core.lifecycle.model import (
     Requeue,
     Step,
 )
-from muster_coordinator.core.model import EndReason, Reservation
+from muster_coordinator.core.model import EndReason, Reservation, State
 from muster_coordinator.service.changes.ends import end, end_at_once, free
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.repairs.repair import Repairs, Taken
 from muster_coordinator.service.waiting import requeue
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
-from muster_coordinator.store.read import PoolRow
+from muster_coordinator.store.read import PoolRow, Read
 from muster_coordinator.store.tables import RESERVATION
+
+_BATCH_MAX: Final = 32
+"""Reservations in one transaction: they share a look at the pool and a commit, and nobody waits for long."""
 
 _STEPS_MAX: Final = 12  # check, repair, check, start, order, ... a longer chain is a loop
 
 
 class _Walk:
-    """One reservation in one transaction, with what every step needs."""
+    """The reservations of one transaction, with what every step needs."""
 
     def __init__(self, connection: Connection, at: Moment, pool_row: PoolRow, index: PoolIndex) -> None:
         self.connection = connection
         self.at = at
         self.pool_row = pool_row
         self.repairs = Repairs(connection, at, pool_row, index)
+        self.touched: set[str] = set()  # nodes on which somebody was told something, or is no longer
+
+    def finish(self, read_before: Read) -> bool:
+        """Take every step that is due for one reservation, and return whether there was any."""
+        reservation, row = read_before
+        if self.touched & {member.node_id for member in reservation.members}:
+            reservation, row = self._read(reservation.id)
+        policy, since_ms = self.pool_row.policy, self.pool_row.epoch_since_ms
+        for steps in range(_STEPS_MAX):
+            step = next_step(reservation, self.at.ms, policy, row["check_due_ms"], since_ms)
+            taken = "held" if step is None else self.take(reservation, row, step)
+            if taken != "held" and reservation.state is not State.PLACED:
+                self.touched |= {member.node_id for member in reservation.members}
+            if taken != "goes on":
+                return steps > 0 or taken == "at rest"
+            reservation, row = self._read(reservation.id)
+        raise RuntimeError(f"{reservation.id} does not come to rest: a bug in the lifecycle")
+
+    def _read(self, reservation_id: str) -> Read:
+        found = read.reservation(self.connection, reservation_id, lock=True)
+        assert found is not None, "reservations are never deleted"
+        return found
 
     def take(self, reservation: Reservation, row: RowMapping, step: Step) -> Taken:
         """Write one step."""
@@ -53,7 +80,8 @@ class _Walk:
                 return self.repairs.replace(reservation, row, allocation_ids)
             case _:
                 self._take(reservation, step)
-                self.repairs.has_changed_pool = True
+                if not isinstance(step, Order | Activate):
+                    self.repairs.has_changed(reservation)
                 return "goes on"
 
     def _take(self, reservation: Reservation, step: Expire | Requeue | Order | Activate | End | Free) -> None:
@@ -91,18 +119,51 @@ def advance(connection: Connection, at: Moment, reservation_id: str, index: Pool
         reservation_id: Of any state.
         index: The pools in memory, for repairs.
     """
-    pool_id = connection.execute(select(RESERVATION.c.pool_id).where(RESERVATION.c.id == reservation_id)).scalar()
+    return advance_batch(connection, at, (reservation_id,), index)
+
+
+def batches(connection: Connection, reservation_ids: Iterable[str]) -> list[tuple[str, ...]]:
+    """Sort reservations into batches for `advance_batch`; what is unknown is left out.
+
+    Args:
+        connection: To read with.
+        reservation_ids: In the order in which they are looked at: those of one pool keep it.
+    """
+    wanted = tuple(dict.fromkeys(reservation_ids))
+    rows = connection.execute(select(RESERVATION.c.id, RESERVATION.c.pool_id).where(RESERVATION.c.id.in_(wanted)))
+    pool_of = {row.id: row.pool_id for row in rows}
+    by_pool: defaultdict[str, list[str]] = defaultdict(list)
+    for reservation_id in wanted:
+        if reservation_id in pool_of:
+            by_pool[pool_of[reservation_id]].append(reservation_id)
+    return [batch for ids in by_pool.values() for batch in cut(ids)]
+
+
+def cut(reservation_ids: Sequence[str]) -> list[tuple[str, ...]]:
+    """Cut reservations of one pool into batches, in their order."""
+    return [tuple(reservation_ids[at : at + _BATCH_MAX]) for at in range(0, len(reservation_ids), _BATCH_MAX)]
+
+
+def advance_batch(connection: Connection, at: Moment, reservation_ids: Sequence[str], index: PoolIndex) -> bool:
+    """Carry reservations of one pool on, one after the other, and return whether anything was due.
+
+    Each is decided on what those before it have changed: moves count for the storm brake at once.
+
+    Args:
+        connection: In a transaction of its own.
+        at: Now.
+        reservation_ids: Of one pool, any state, in the order in which they are looked at; the first one must exist.
+        index: The pools in memory, for repairs.
+    """
+    of_first = select(RESERVATION.c.pool_id).where(RESERVATION.c.id == reservation_ids[0])
+    pool_id = connection.execute(of_first).scalar()
     if pool_id is None:
         return False
-    pool_row = read.pool(connection, pool_id, lock=True)
-    assert pool_row is not None, "a reservation's pool exists: the foreign key says so"
-    walk = _Walk(connection, at, pool_row, index)
-    for steps in range(_STEPS_MAX):
-        found = read.reservation(connection, reservation_id, lock=True)
-        assert found is not None, "reservations are never deleted"
-        reservation, row = found
-        step = next_step(reservation, at.ms, pool_row.policy, row["check_due_ms"], pool_row.epoch_since_ms)
-        taken = "held" if step is None else walk.take(reservation, row, step)
-        if taken != "goes on":
-            return steps > 0 or taken == "at rest"
-    raise RuntimeError(f"{reservation_id} does not come to rest: a bug in the lifecycle")
+    walk = _Walk(connection, at, read.known_pool(connection, pool_id, lock=True), index)
+    found = read.reservations(connection, reservation_ids, lock=True)
+    if len(found) > 1:
+        walk.repairs.pool()  # before anything is changed: what follows is kept up in memory
+    moved = False
+    for reservation_id in reservation_ids:
+        moved |= walk.finish(found[reservation_id])
+    return moved

@@ -3,6 +3,7 @@
 Every part looks at stored state and the clock, so it does not matter how often or how late it runs.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,7 +12,7 @@ from sqlalchemy import Connection, RowMapping, insert, select, union_all, update
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
 from muster_coordinator.core.repair.brake import POOL, is_bad
-from muster_coordinator.service.advance import advance
+from muster_coordinator.service.advance import advance_batch
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.maintenance import declare as maintenance
 from muster_coordinator.service.nodes.report import look_again
@@ -198,16 +199,16 @@ def _ended_by_guard(connection: Connection, at: Moment, pool_row: PoolRow) -> li
 
 
 def advance_led(
-    connection: Connection, at: Moment, leadership: Leadership, reservation_id: str, index: PoolIndex
+    connection: Connection, at: Moment, leadership: Leadership, reservation_ids: Sequence[str], index: PoolIndex
 ) -> bool:
-    """Carry one reservation on, as the leader of its pool; return whether anything was due.
+    """Carry a batch of reservations on, as the leader of their pool; return whether anything was due.
 
     Raises:
         FencedError: Somebody else leads by now; nothing was written.
     """
     _pool(connection, leadership)
     hold_epoch(connection, leadership)
-    return advance(connection, at, reservation_id, index)
+    return advance_batch(connection, at, reservation_ids, index)
 
 
 def settle_led(connection: Connection, at: Moment, leadership: Leadership, maintenance_id: str) -> tuple[str, ...]:

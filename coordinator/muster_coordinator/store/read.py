@@ -75,6 +75,14 @@ def pools(connection: Connection) -> list[PoolRow]:
     return [_pool(row) for row in connection.execute(_POOLS.order_by(POOL.c.id)).mappings().all()]
 
 
+_VERSION: Final = select(POOL.c.version).where(POOL.c.id == _NAME)
+
+
+def version(connection: Connection, pool_id: str) -> int:
+    """Read the version of a pool as it is by now."""
+    return int(connection.execute(_VERSION, {"name": pool_id}).scalar_one())
+
+
 def policy_document(policy: Policy) -> dict[str, int]:
     """Return every value of a policy by name."""
     return asdict(policy)
@@ -174,15 +182,33 @@ def node_labels(row: RowMapping) -> dict[str, str]:
     return {**given, **measured}
 
 
-def reservation(
-    connection: Connection, reservation_id: str, *, lock: bool = False
-) -> tuple[Reservation, RowMapping] | None:
+# Built once: they are read at each step of each reservation.
+_IDS: Final = bindparam("ids", type_=String, expanding=True)
+_RESERVATIONS: Final = select(RESERVATION).where(RESERVATION.c.id.in_(_IDS)).order_by(RESERVATION.c.id)
+_RESERVATIONS_LOCKED: Final = _RESERVATIONS.with_for_update()
+_MEMBERS: Final = (
+    select(ALLOCATION).where(ALLOCATION.c.reservation_id.in_(_IDS), ALLOCATION.c.live).order_by(ALLOCATION.c.node_id)
+)
+_HOLDERS: Final = select(ALLOCATION.c.id, ALLOCATION.c.node_id).where(
+    ALLOCATION.c.node_id.in_(_IDS), ALLOCATION.c.bind_state.in_(HELD_BY_NODE)
+)
+_MASKS: Final = select(BOOKING.c.allocation_id, BOOKING.c.word, BOOKING.c.mask).where(BOOKING.c.allocation_id.in_(_IDS))
+
+Read = tuple[Reservation, RowMapping]
+"""A reservation with its live members, and its row."""
+
+
+def reservation(connection: Connection, reservation_id: str, *, lock: bool = False) -> Read | None:
     """Read one reservation with its live members, and its row; with `lock`, hold it until the transaction ends."""
-    wanted = select(RESERVATION).where(RESERVATION.c.id == reservation_id)
-    row = connection.execute(wanted.with_for_update() if lock else wanted).mappings().first()
-    if row is None:
-        return None
-    return as_reservation(row, _members(connection, reservation_id)), row
+    return reservations(connection, (reservation_id,), lock=lock).get(reservation_id)
+
+
+def reservations(connection: Connection, reservation_ids: Collection[str], *, lock: bool = False) -> dict[str, Read]:
+    """Read reservations by id, as `reservation` does; those that do not exist are left out."""
+    wanted = {"ids": list(reservation_ids)}
+    rows = connection.execute(_RESERVATIONS_LOCKED if lock else _RESERVATIONS, wanted).mappings().all()
+    members = _members(connection, reservation_ids)
+    return {row["id"]: (as_reservation(row, members[row["id"]]), row) for row in rows}
 
 
 def as_reservation(row: RowMapping, members: Iterable[Member] = ()) -> Reservation:
@@ -231,32 +257,21 @@ def soonest_first(connection: Connection, reservation_ids: Collection[str]) -> t
 def masks(connection: Connection, allocation_ids: Collection[str]) -> dict[str, int]:
     """Return the atom mask of each allocation."""
     found: dict[str, int] = {}
-    rows = connection.execute(
-        select(BOOKING.c.allocation_id, BOOKING.c.word, BOOKING.c.mask).where(
-            BOOKING.c.allocation_id.in_(allocation_ids)
-        )
-    )
+    rows = connection.execute(_MASKS, {"ids": list(allocation_ids)})
     for allocation_id, word, bits in rows:
         found[allocation_id] = found.get(allocation_id, 0) | mask_of(word, bits)
     return found
 
 
-def _members(connection: Connection, reservation_id: str) -> list[Member]:
-    rows = (
-        connection.execute(
-            select(ALLOCATION)
-            .where(ALLOCATION.c.reservation_id == reservation_id, ALLOCATION.c.live)
-            .order_by(ALLOCATION.c.node_id)
-        )
-        .mappings()
-        .all()
-    )
+def _members(connection: Connection, reservation_ids: Collection[str]) -> defaultdict[str, list[Member]]:
+    members: defaultdict[str, list[Member]] = defaultdict(list)
+    rows = connection.execute(_MEMBERS, {"ids": list(reservation_ids)}).mappings().all()
     if not rows:
-        return []
+        return members
     own = masks(connection, [row["id"] for row in rows])
     others = _holders(connection, {row["node_id"] for row in rows})
-    return [
-        Member(
+    for row in rows:
+        member = Member(
             allocation_id=row["id"],
             node_id=row["node_id"],
             mask=own[row["id"]],
@@ -267,18 +282,14 @@ def _members(connection: Connection, reservation_id: str) -> list[Member]:
             blocked=any(mask & own[row["id"]] for other, mask in others[row["node_id"]] if other != row["id"]),
             reason=row["bind_reason"],
         )
-        for row in rows
-    ]
+        members[row["reservation_id"]].append(member)
+    return members
 
 
 def _holders(connection: Connection, node_ids: Collection[str]) -> defaultdict[str, list[tuple[str, int]]]:
     """Return, for each node, the allocations that may still reach devices, with their masks."""
-    rows = connection.execute(
-        select(ALLOCATION.c.id, ALLOCATION.c.node_id).where(
-            ALLOCATION.c.node_id.in_(node_ids), ALLOCATION.c.bind_state.in_(HELD_BY_NODE)
-        )
-    ).all()
-    found = masks(connection, [row.id for row in rows])
+    rows = connection.execute(_HOLDERS, {"ids": list(node_ids)}).all()
+    found = masks(connection, [row.id for row in rows]) if rows else {}
     holders: defaultdict[str, list[tuple[str, int]]] = defaultdict(list)
     for row in rows:
         holders[row.node_id].append((row.id, found.get(row.id, 0)))

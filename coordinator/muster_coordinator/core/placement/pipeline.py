@@ -127,14 +127,23 @@ def _share(
     size: int,
 ) -> Share:
     views, window = snapshot.ordered, request.window
+    places = [
+        (not views[number].is_sound, (fitting.bookable[number] & ~fitting.picked[number]).bit_count(), number)
+        for number in fitting.numbers(group)
+    ]
+    # Of many, only those are scored that can be among the best: trouble and leftovers are compared first.
+    last = sorted(places)[min(size, len(places)) - 1][:2]
     fits: list[Fit] = []
-    for number in fitting.numbers(group):
+    for troubled, left, number in places:
         view, mask = views[number], fitting.picked[number]
+        if (troubled, left) > last:
+            fits.append(Fit(view.node.id, mask, left, sound=not troubled))
+            continue
         gaps = view.gaps(mask, window) if view.node.booked else (None, None)
-        offer = Offer(mask, (fitting.bookable[number] & ~mask).bit_count(), gaps)
+        offer = Offer(mask, left, gaps)
         shreds = sum(1 for gap_ms in gaps if gap_ms is not None and 0 < gap_ms < policy.usable_gap_ms)
         points = score(view, request, offer, scorers)
-        fits.append(Fit(view.node.id, mask, offer.left, points, view.is_sound, shreds))
+        fits.append(Fit(view.node.id, mask, left, points, not troubled, shreds))
     return Share(group, tuple(fits), size, fitting.breaks_whole(group, size))
 
 

@@ -8,7 +8,8 @@ from sqlalchemy import Connection, RowMapping, update
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.model import Move
-from muster_coordinator.core.model import BindState, EndReason, Reservation, State
+from muster_coordinator.core.model import BindState, EndReason, Member, Reservation, State
+from muster_coordinator.core.placement.pipeline import Placed
 from muster_coordinator.core.placement.reasons import Refusal
 from muster_coordinator.core.repair.brake import Storm, held_until_ms
 from muster_coordinator.core.repair.check import Risk, dated, due_repair, next_check_ms, risks
@@ -17,7 +18,7 @@ from muster_coordinator.core.repair.targets import untrusted
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service.changes.ends import end
 from muster_coordinator.service.conditions import condition_of
-from muster_coordinator.service.index import PoolIndex
+from muster_coordinator.service.index import PoolIndex, bookings_of
 from muster_coordinator.service.repairs import storm
 from muster_coordinator.service.repairs.risks import known_risks, mark, written_risks
 from muster_coordinator.service.waiting import pending_columns
@@ -41,8 +42,10 @@ class Repairs:
         self._at = at
         self._pool_row = pool_row
         self._index = index
-        self.has_changed_pool = False  # by this transaction, which may still be undone
-        self._unchanged: Snapshot | None = None
+        self._moves = storm.moves_of(pool_row)
+        self._seen: Snapshot | None = None
+        self._has_changed = False  # by this transaction, which may still be undone
+        self._stale: set[str] = set()  # nodes that it has changed since it saw them
 
     # --- what is seen ----------------------------------------------------------------------------------------------
 
@@ -52,21 +55,26 @@ class Repairs:
         return storm.seen(self.pool(), self._at.ms)
 
     def pool(self) -> Snapshot:
-        """Return the pool. The index must not learn what this transaction has changed and may still undo."""
-        if self.has_changed_pool:
-            return read.snapshot(self._connection, self._pool_row, self._at.ms)
-        if self._unchanged is None:
-            self._unchanged = self._index.snapshot(self._connection, self._pool_row, self._at)
-        return self._unchanged
+        """Return the pool with what this transaction has changed; the index learns of that once it is committed."""
+        if self._seen is None and self._has_changed:
+            self._seen = read.snapshot(self._connection, self._pool_row, self._at.ms)
+        elif self._seen is None:
+            self._seen = self._index.snapshot(self._connection, self._pool_row, self._at)
+        elif self._stale:
+            nodes = read.nodes(self._connection, self._pool_row, self._at.ms, self._stale)
+            self._seen = self._seen.with_nodes(self._seen.version, nodes, self._at.ms)
+        self._stale.clear()
+        return self._seen
+
+    def has_changed(self, reservation: Reservation) -> None:
+        """Take down that this transaction has changed what a reservation's nodes are booked for."""
+        self._has_changed = True
+        self._stale |= _nodes(reservation)
 
     def found(self, reservation: Reservation, row: RowMapping) -> tuple[tuple[Risk, ...], Snapshot]:
         """Return what is wrong with a reservation now, and a pool with the nodes of its members, as they are stored."""
         # The pool's row is held: what is known of the pool, caught up, is what is stored.
-        members = (
-            read.snapshot(self._connection, self._pool_row, self._at.ms, _nodes(reservation))
-            if self.has_changed_pool
-            else self.pool()
-        )
+        members = self.pool()
         known = {(one.node_id, one.code): one.since_ms for one in known_risks(row)}
         return dated(risks(reservation, members, self._pool_row.policy), known, self._at.ms), members
 
@@ -117,8 +125,7 @@ class Repairs:
         if all(risk.is_ordered for risk in found if risk.node_id in bad):
             return None
         domains = storm.domains_of(self.pool(), bad)
-        moves = storm.moves_of(self._pool_row)
-        return held_until_ms(self.storm, domains, reservation.start_ms, moves, self._at.ms)
+        return held_until_ms(self.storm, domains, reservation.start_ms, self._moves, self._at.ms)
 
     # --- what has not begun ----------------------------------------------------------------------------------------
 
@@ -178,17 +185,17 @@ class Repairs:
         lost = frozenset(one.node_id for one in reservation.members if one.bind is BindState.LOST)
         if lost and reservation.on_member_loss == "release":
             end(self._connection, self._at, reservation, EndReason.LOST)
+            self.has_changed(reservation)
             return
         again_ms: int | None = None
         if lost and reservation.on_member_loss == "replace":
             domains = storm.domains_of(self.pool(), lost)
-            moves = storm.moves_of(self._pool_row)
             again_ms = self._at.ms + self._pool_row.policy.retry_interval_ms
             # In use: it is moved like what starts soon, and not while its whole domain is gone.
             urgent_ms = self._at.ms + 1
-            if held_until_ms(self.storm, domains, urgent_ms, moves, self._at.ms) is None and self._replace_in_place(
-                reservation, row, lost
-            ):
+            if held_until_ms(
+                self.storm, domains, urgent_ms, self._moves, self._at.ms
+            ) is None and self._replace_in_place(reservation, row, lost):
                 return
         protected_ms = reservation.protected_until_ms
         if protected_ms is not None and any(
@@ -196,6 +203,7 @@ class Repairs:
         ):
             if self._at.ms >= protected_ms:
                 end(self._connection, self._at, reservation, EndReason.PREEMPTED)
+                self.has_changed(reservation)
                 return
             again_ms = min(protected_ms, again_ms) if again_ms is not None else protected_ms
         self._look_again_at(reservation, again_ms)
@@ -273,16 +281,16 @@ class Repairs:
         kept = {member.allocation_id for member in answer.kept}
         leaving = [member for member in reservation.members if member.allocation_id not in kept]
         window = _rest(reservation, self._at.ms)
+        version = self._version()
         savepoint = self._connection.begin_nested()
         ids = [member.allocation_id for member in leaving]
         commit.drop(self._connection, self._at, reservation.pool_id, ids, leave_gang=True)
-        version = self._pool_row.version
         lost = commit.book(self._connection, self._at, self._pool_row, reservation, answer.added, window, version)
         if lost is not None:
             savepoint.rollback()
             return lost
         savepoint.commit()
-        self.has_changed_pool = True
+        self._follow(reservation, leaving, answer.added, window)
         data: dict[str, object] = {
             "from": sorted(member.node_id for member in leaving),
             "nodeIds": sorted([member.node_id for member in answer.kept] + [new.node_id for new in answer.added]),
@@ -306,11 +314,28 @@ class Repairs:
         fact = Fact("reservation.repaired", data)
         commit.record(self._connection, self._at, reservation, fact, move, **changes)
         storm.count_move(self._connection, self._at, reservation.pool_id)
+        self._moves.append(self._at.ms)
         return None
+
+    def _version(self) -> int:
+        """Return the pool's version that the last plan was made on: nobody else changes it meanwhile."""
+        return read.version(self._connection, self._pool_row.id) if self._has_changed else self._pool_row.version
+
+    def _follow(
+        self, reservation: Reservation, leaving: Collection[Member], added: Collection[Placed], window: Window
+    ) -> None:
+        """Know what a swap has booked without a look; what a node was told of it must let go of first."""
+        self._has_changed = True
+        if self._seen is None or any(member.bind is not BindState.RESERVED for member in leaving):
+            self._stale |= _nodes(reservation) | {member.node_id for member in added}
+            return
+        bookings = bookings_of(reservation.id, added, window.occupied(self._pool_row.policy.turnaround_ms))
+        left = self._seen.without(reservation.id, [member.node_id for member in leaving])
+        self._seen = left.with_bookings(bookings, left.version)
 
     def _give_up(self, reservation: Reservation, refusal: Refusal) -> None:
         commit.drop(self._connection, self._at, reservation.pool_id, _ids(reservation), leave_gang=True)
-        self.has_changed_pool = True
+        self.has_changed(reservation)
         condition = condition_of(refusal, repairing=True)
         changes = {
             "condition": encode(condition).decode(),
