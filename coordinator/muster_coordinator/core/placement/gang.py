@@ -24,7 +24,7 @@ class Share:
     """The part of a gang that one group gives: all of it, or some of its segments."""
 
     group: Group
-    fits: tuple[Fit, ...]  # every node of the group that could take part
+    fits: tuple[Fit, ...]  # its nodes that can be the best, and one sound one of the rest
     size: int  # how many of them are wanted
     breaks_whole: bool  # all nodes of the group are wholly free, and some would stay so
 

@@ -10,6 +10,7 @@ Create, retry, preview and repair all call `plan`. It holds nothing and takes no
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Final
 
 from muster_coordinator.core.model import Agreed, Policy, Request
@@ -132,19 +133,22 @@ def _share(
         for number in fitting.numbers(group)
     ]
     # Of many, only those are scored that can be among the best: trouble and leftovers are compared first.
-    last = sorted(places)[min(size, len(places)) - 1][:2]
+    last = nsmallest(size, places)[-1][:2]
     fits: list[Fit] = []
+    spare: Fit | None = None  # one of the rest is enough to know that there is any
     for troubled, left, number in places:
         view, mask = views[number], fitting.picked[number]
         if (troubled, left) > last:
-            fits.append(Fit(view.node.id, mask, left, sound=not troubled))
+            if spare is None and not troubled:
+                spare = Fit(view.node.id, mask, left)
             continue
         gaps = view.gaps(mask, window) if view.node.booked else (None, None)
         offer = Offer(mask, left, gaps)
         shreds = sum(1 for gap_ms in gaps if gap_ms is not None and 0 < gap_ms < policy.usable_gap_ms)
         points = score(view, request, offer, scorers)
         fits.append(Fit(view.node.id, mask, left, points, not troubled, shreds))
-    return Share(group, tuple(fits), size, fitting.breaks_whole(group, size))
+    rest = () if spare is None else (spare,)
+    return Share(group, (*fits, *rest), size, fitting.breaks_whole(group, size))
 
 
 def _drawn(candidates: list[Candidate], seed: int, top_n: int) -> Candidate:

@@ -50,7 +50,7 @@ def repair_now(
     reservation, row = mine.reservation, mine.row
     move = Move.REPAIR if reservation.state is State.PLACED else Move.REPLACE
     refusal: Refusal | None = None
-    for shunned in (repairs.untrusted() | wish.shunned, wish.shunned):
+    for shunned in (repairs.untrusted | wish.shunned, wish.shunned):
         refusal = repairs.try_move(reservation, row, wish.bad, move, shunned=shunned, keeps_place=wish.keeps_place)
         if refusal is None:
             break
@@ -77,7 +77,7 @@ def try_repair(
         return _view(connection, reservation_id, RepairView(sound=True, fits=True, message=_SOUND))
     pool = repairs.pool()
     leaving = _names(pool, wish.bad)
-    shunned = repairs.untrusted() | wish.shunned
+    shunned = repairs.untrusted | wish.shunned
     answer = repairs.plan(mine.reservation, wish.bad, shunned=shunned, keeps_place=wish.keeps_place)
     if isinstance(answer, Refusal):
         answer = repairs.plan(mine.reservation, wish.bad, shunned=wish.shunned, keeps_place=wish.keeps_place)

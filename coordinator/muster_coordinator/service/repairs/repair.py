@@ -152,7 +152,7 @@ class Repairs:
     def _move(
         self, reservation: Reservation, row: RowMapping, bad: frozenset[str], *, starting: bool
     ) -> Refusal | None:
-        refusal = self.try_move(reservation, row, bad, Move.REPAIR, shunned=self.untrusted())
+        refusal = self.try_move(reservation, row, bad, Move.REPAIR, shunned=self.untrusted)
         if refusal is not None and starting:
             refusal = self.try_move(reservation, row, bad, Move.REPAIR)
         return refusal
@@ -167,15 +167,16 @@ class Repairs:
             if not self._replace_in_place(reservation, row, bad, slow=bad - lost):
                 self._look_again_at(reservation, self._at.ms + self._pool_row.policy.retry_interval_ms)
             return "goes on"
-        refusal = self.try_move(reservation, row, bad, Move.REPLACE, shunned=self.untrusted())
+        refusal = self.try_move(reservation, row, bad, Move.REPLACE, shunned=self.untrusted)
         if refusal is not None:
             refusal = self.try_move(reservation, row, bad, Move.REPLACE)
         if refusal is not None:
             self._give_up(reservation, refusal)
         return "goes on"
 
+    @cached_property
     def untrusted(self) -> frozenset[str]:
-        """Return the nodes that take nobody over where others can."""
+        """The nodes that take nobody over where others can. No repair changes what is said of a node."""
         return untrusted(self.pool(), self.storm, self._at.ms, self._pool_row.policy)
 
     # --- what is in use --------------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ class Repairs:
             bad: Nodes whose members leave.
             slow: Of these, the ones that are no better choice now: they did not bind.
         """
-        shunned = self.untrusted() | slow
+        shunned = self.untrusted | slow
         return self.try_move(reservation, row, bad, Move.REPLACE, shunned=shunned, keeps_place=True) is None
 
     # --- moving ----------------------------------------------------------------------------------------------------
