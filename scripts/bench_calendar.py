@@ -10,6 +10,7 @@ from muster_coordinator.core.model import Node
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.core.timeline.buckets import Frame, booked_gpus
 from muster_shared.time import Window
+from scripts import bench_domains, bench_lifecycle, bench_storm, bench_xid
 from scripts.bench_pool import HOUR_MS, NOW_MS, nodes
 from scripts.bench_row import Row, median_ms
 
@@ -22,7 +23,15 @@ _FRAMES: Final = 40  # each from another minute of the hour
 
 
 def rows(progress: Callable[[str], None]) -> Iterator[Row]:
-    """Measure the group: some seconds."""
+    """Measure the group: about two minutes."""
+    yield _timeline_row(progress)
+    yield from bench_lifecycle.rows(GROUP, progress)
+    yield from bench_xid.rows(GROUP, progress)
+    yield from bench_domains.rows(GROUP, progress)
+    yield from bench_storm.rows(GROUP, progress)
+
+
+def _timeline_row(progress: Callable[[str], None]) -> Row:
     progress("a week in half hours, of 2,016 nodes with 20,000 bookings")
     pool = shaken(nodes(2_016, 20_000))
     snapshot = Snapshot.of("pool", 1, pool)
@@ -30,7 +39,7 @@ def rows(progress: Callable[[str], None]) -> Iterator[Row]:
     assert booked_gpus(snapshot, frames[1], NOW_MS) == naive_timeline(pool, frames[1])
     value = median_ms(lambda frame: booked_gpus(snapshot, frame, NOW_MS), frames[:_FRAMES], time.thread_time)
     baseline = median_ms(lambda frame: naive_timeline(pool, frame), frames[:1], time.thread_time)
-    yield Row(GROUP, "timeline_2016n_ms", value, "ms", 50.0, baseline)
+    return Row(GROUP, "timeline_2016n_ms", value, "ms", 50.0, baseline)
 
 
 def shaken(pool: list[Node], seed: int = 2) -> list[Node]:

@@ -16,14 +16,14 @@ class Row:
     group: str
     name: str
     value: float
-    unit: str  # `per s`: higher is better; anything else: lower is
+    unit: str  # `per s` and `% kept`: higher is better; anything else: lower is
     target: float
     baseline: float
 
     @property
     def ok(self) -> bool:
         """Is the target met?"""
-        return self.value >= self.target if self.unit == "per s" else self.value <= self.target
+        return self.value >= self.target if self.unit in {"per s", "% kept"} else self.value <= self.target
 
     def document(self) -> dict[str, Any]:
         """Return the row as programs read it."""

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, delete
 
 from muster_coordinator.service.outward.figures import SILENT_MAX, PoolFigures, figures
 from muster_coordinator.service.outward.tally import Tally
-from muster_coordinator.store import commit
+from muster_coordinator.store import relay
 from muster_coordinator.store.tables import EVENT
 from tests.support.service_world import HOUR, MINUTE, World, asks
 from tests.support.upkeep_world import declare
@@ -103,7 +103,7 @@ async def test_a_tally_that_meets_an_older_copy_of_its_database_counts_again(wor
 
 async def published(world: World) -> None:
     """Number every event."""
-    await world.coordinator.database.write(lambda connection: commit.publish(connection, 100))
+    await world.coordinator.database.write(lambda connection: relay.publish(connection, 100))
 
 
 async def test_a_node_that_somebody_mends_is_silent_in_maintenance(world: World) -> None:

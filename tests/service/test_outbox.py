@@ -14,7 +14,7 @@ from muster_coordinator.service.nodes import operate
 from muster_coordinator.service.outward import outbox, webhooks
 from muster_coordinator.service.outward.bodies import DeliveryView, ReplayRequest, WebhookRequest
 from muster_coordinator.service.outward.outbox import BATCH, CLAIM_MS, KEPT_MS, Claimed, Letter, Outcome
-from muster_coordinator.store import commit
+from muster_coordinator.store import relay
 from muster_coordinator.store.tables import DELIVERY, EVENT
 from muster_shared.errors import Code, Problem
 from tests.support.service_world import DAY, HOUR, MINUTE, Coordinator, World
@@ -36,7 +36,7 @@ async def receiver(world: World, name: str = "ops", *types: str) -> str:
 
 
 async def publish(world: World) -> None:
-    while await world.coordinator.database.write(commit.publish, 100):
+    while await world.coordinator.database.write(relay.publish, 100):
         pass
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, delete, event, insert, select
 from muster_coordinator.core.placement.pipeline import Placed
 from muster_coordinator.service.bodies import ReservationView
 from muster_coordinator.service.nodes import operate
-from muster_coordinator.store import commit, read
+from muster_coordinator.store import commit, read, relay
 from muster_coordinator.store.commit import Lost
 from muster_coordinator.store.tables import ALLOCATION, BOOKING, EVENT
 from muster_shared.time import Window
@@ -120,7 +120,7 @@ async def test_a_booked_gang_is_one_allocation_on_each_node_for_the_window(world
 async def test_events_are_numbered_once_in_the_order_of_their_commit(world: World) -> None:
     await world.join_all("a1 a2")
 
-    published = [await world.coordinator.database.write(commit.publish, 3) for _ in range(3)]
+    published = [await world.coordinator.database.write(relay.publish, 3) for _ in range(3)]
     total = await world.count_events()
 
     def seqs(connection: Connection) -> list[int]:

@@ -5,7 +5,7 @@ from typing import Final
 from muster_coordinator.notifier import Notifier
 from muster_coordinator.service.access import audit
 from muster_coordinator.service.access.book import AccessBook
-from muster_coordinator.store import commit
+from muster_coordinator.store import relay
 from muster_coordinator.store.engine import Database
 
 _BATCH: Final = 500  # events in one transaction: a storm's worth, and still far below a second
@@ -22,7 +22,7 @@ class Relay:
         """Number everything that waits."""
         published = _BATCH
         while published == _BATCH:
-            published = await self._database.write(commit.publish, _BATCH)
+            published = await self._database.write(relay.publish, _BATCH)
             if published:
                 self._published.beat()
 

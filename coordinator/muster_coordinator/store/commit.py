@@ -6,10 +6,12 @@ ids. Exclusion constraints deadlock without that order.
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Connection, RowMapping, String, bindparam, insert, select, update
+from sqlalchemy import BigInteger, Connection, RowMapping, String, Table, bindparam, insert, select, update
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.sql.dml import ReturningUpdate
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.model import Move, moved
@@ -20,9 +22,8 @@ from muster_coordinator.core.snapshot import NodeView, Snapshot
 from muster_coordinator.store.channels import give_channels
 from muster_coordinator.store.documents import written_agreed
 from muster_coordinator.store.engine import is_overlap
-from muster_coordinator.store.outbox import Numbered, queue
 from muster_coordinator.store.read import PoolRow, nodes, silent_since
-from muster_coordinator.store.tables import ALLOCATION, BOOKING, CLUSTER, EVENT, NODE, POOL, RESERVATION
+from muster_coordinator.store.tables import ALLOCATION, BOOKING, EVENT, NODE, POOL, RESERVATION
 from muster_shared.codec import dumps
 from muster_shared.devices import mask_words
 from muster_shared.time import Window
@@ -72,18 +73,29 @@ def record(
     """
     if move is not None:
         changes["state"] = moved(reservation.state, move)
-    raised = update(RESERVATION).where(RESERVATION.c.id == reservation.id)
-    version = connection.execute(
-        raised.values(version=RESERVATION.c.version + 1, **changes).returning(RESERVATION.c.version)
-    ).scalar_one()
+    version = _changed(connection, RESERVATION, reservation.id, changes)
     emit(connection, at, fact, subject=reservation.id, version=version, pool_id=reservation.pool_id)
 
 
 def record_node(connection: Connection, at: Moment, node_id: str, pool_id: str, fact: Fact, **changes: object) -> None:
     """Write one change of a node and its event."""
-    raised = update(NODE).where(NODE.c.id == node_id).values(version=NODE.c.version + 1, **changes)
-    version = connection.execute(raised.returning(NODE.c.version)).scalar_one()
+    version = _changed(connection, NODE, node_id, changes)
     emit(connection, at, fact, subject=node_id, version=version, pool_id=pool_id)
+
+
+def _changed(connection: Connection, table: Table, subject: str, changes: Mapping[str, object]) -> int:
+    """Write columns of a reservation or a node, and return the version that it has with them."""
+    values = {f"new_{name}": value for name, value in changes.items()}
+    statement = _raising(table, tuple(sorted(changes)))
+    return int(connection.execute(statement, {"subject": subject, **values}).scalar_one())
+
+
+@cache
+def _raising(table: Table, names: tuple[str, ...]) -> ReturningUpdate[Any]:
+    """Build the statement once for each choice of columns: building costs more than running it."""
+    columns = {name: bindparam(f"new_{name}", type_=table.c[name].type) for name in names}
+    raised = update(table).where(table.c.id == bindparam("subject", type_=String))
+    return raised.values(version=table.c.version + 1, **columns).returning(table.c.version)
 
 
 def emit(connection: Connection, at: Moment, fact: Fact, *, subject: str, version: int, pool_id: str | None) -> None:
@@ -142,13 +154,30 @@ _NODES_LOCKED: Final = (
     .order_by(NODE.c.id)
     .with_for_update(key_share=True)
 )
+_REV_RAISED: Final = (
+    update(NODE).where(NODE.c.id == bindparam("node_id", type_=String)).values(rev=NODE.c.rev + 1).returning(NODE.c.rev)
+)
+_THESE_ALLOCATIONS: Final = bindparam("allocation_ids", type_=String, expanding=True)
+_ALLOCATIONS: Final = select(ALLOCATION).where(ALLOCATION.c.id.in_(_THESE_ALLOCATIONS))
+_ORDERED: Final = (
+    update(ALLOCATION)
+    .where(ALLOCATION.c.id.in_(_THESE_ALLOCATIONS))
+    .values(bind_state=BindState.BINDING, ordered_ms=bindparam("now_ms", type_=BigInteger), bind_reason=None)
+    .returning(ALLOCATION.c.node_id)
+)
+_DROPPED: Final = (
+    update(ALLOCATION)
+    .where(ALLOCATION.c.id == bindparam("allocation_id", type_=String))
+    .values(
+        {
+            name: bindparam(f"new_{name}", type_=ALLOCATION.c[name].type)
+            for name in ("bind_state", "dropped_ms", "dropped_rev", "live")
+        }
+    )
+)
+_UNBOOKED: Final = update(BOOKING).where(BOOKING.c.allocation_id.in_(_THESE_ALLOCATIONS)).values(live=False)
 _NEW_ALLOCATION: Final = insert(ALLOCATION)
 _NEW_BOOKING: Final = insert(BOOKING)
-_NUMBERED: Final = (
-    update(EVENT)
-    .where(EVENT.c.number == bindparam("of_event", type_=BigInteger))
-    .values(seq=bindparam("place", type_=BigInteger))
-)
 _NEW_EVENT: Final = insert(EVENT)
 
 
@@ -298,10 +327,8 @@ def order(connection: Connection, at: Moment, pool_row: PoolRow, allocation_ids:
     """Put allocations into their nodes' desired state, each with the IMEX channel of its gang in its fabric."""
     if pool_row.policy.imex_channels:
         give_channels(connection, pool_row.policy.imex_channels, allocation_ids)
-    told = update(ALLOCATION).where(ALLOCATION.c.id.in_(allocation_ids))
-    connection.execute(told.values(bind_state=BindState.BINDING, ordered_ms=at.ms, bind_reason=None))
-    nodes = select(ALLOCATION.c.node_id).where(ALLOCATION.c.id.in_(allocation_ids))
-    raise_revs(connection, connection.execute(nodes).scalars().all())
+    told = connection.execute(_ORDERED, {"allocation_ids": list(allocation_ids), "now_ms": at.ms})
+    raise_revs(connection, told.scalars().all())
 
 
 def drop(
@@ -318,13 +345,11 @@ def drop(
         allocation_ids: Live members of one reservation.
         leave_gang: They stop being members; else they stay members of an ending gang, their bookings with them.
     """
-    rows = connection.execute(select(ALLOCATION).where(ALLOCATION.c.id.in_(allocation_ids))).mappings().all()
+    rows = connection.execute(_ALLOCATIONS, {"allocation_ids": list(allocation_ids)}).mappings().all()
     revs = raise_revs(connection, [row["node_id"] for row in rows if row["bind_state"] != BindState.RESERVED])
     for row in rows:
         connection.execute(
-            update(ALLOCATION)
-            .where(ALLOCATION.c.id == row["id"])
-            .values(**_dropped(row, revs, at), live=not leave_gang)
+            _DROPPED, {"allocation_id": row["id"], **_dropped(row, revs, at), "new_live": not leave_gang}
         )
     if leave_gang:
         _unbook(connection, allocation_ids)
@@ -332,19 +357,19 @@ def drop(
 
 
 def _dropped(row: RowMapping, revs: Mapping[str, int], at: Moment) -> dict[str, Any]:
-    dropped = {"dropped_ms": at.ms, "dropped_rev": revs.get(row["node_id"])}
+    dropped = {"new_dropped_ms": at.ms, "new_dropped_rev": revs.get(row["node_id"])}
     match BindState(row["bind_state"]):
         case BindState.BINDING | BindState.BOUND:
-            return {**dropped, "bind_state": BindState.UNBINDING}
+            return {**dropped, "new_bind_state": BindState.UNBINDING}
         case BindState.RESERVED:
-            return {**dropped, "bind_state": BindState.RELEASED}
+            return {**dropped, "new_bind_state": BindState.RELEASED}
         case _:
-            return {}
+            return {f"new_{name}": row[name] for name in ("bind_state", "dropped_ms", "dropped_rev")}
 
 
 def _unbook(connection: Connection, allocation_ids: Collection[str]) -> None:
     # The rows stay as history.
-    connection.execute(update(BOOKING).where(BOOKING.c.allocation_id.in_(allocation_ids)).values(live=False))
+    connection.execute(_UNBOOKED, {"allocation_ids": list(allocation_ids)})
 
 
 def leave(connection: Connection, reservation: Reservation) -> None:
@@ -359,26 +384,5 @@ def raise_revs(connection: Connection, node_ids: Iterable[str]) -> dict[str, int
     """Say that the desired state of these nodes has changed; return their new revisions."""
     revs: dict[str, int] = {}
     for node_id in sorted(set(node_ids)):  # one lock order for everybody
-        raised = update(NODE).where(NODE.c.id == node_id).values(rev=NODE.c.rev + 1).returning(NODE.c.rev)
-        revs[node_id] = connection.execute(raised).scalar_one()
+        revs[node_id] = connection.execute(_REV_RAISED, {"node_id": node_id}).scalar_one()
     return revs
-
-
-def publish(connection: Connection, batch: int) -> int:
-    """Give the next sequence numbers to committed events that have none, and queue them for receivers; return how many.
-
-    Rows are marked, never walked by id: they may commit out of the order of their numbers. The cluster's row is the
-    relays' lock, so that replicas take turns.
-    """
-    connection.execute(select(CLUSTER.c.id).with_for_update()).all()
-    columns = (EVENT.c.number, EVENT.c.type, EVENT.c.subject, EVENT.c.at_ms)
-    waiting = select(*columns).where(EVENT.c.seq.is_(None)).order_by(EVENT.c.number).limit(batch)
-    rows = connection.execute(waiting).all()
-    if not rows:
-        return 0
-    last = connection.execute(select(EVENT.c.seq).where(EVENT.c.seq.is_not(None)).order_by(EVENT.c.seq.desc()).limit(1))
-    seq = last.scalar() or 0
-    places = [{"of_event": row.number, "place": place} for place, row in enumerate(rows, seq + 1)]
-    connection.execute(_NUMBERED, places)
-    queue(connection, [Numbered(place, row.type, row.subject, row.at_ms) for place, row in enumerate(rows, seq + 1)])
-    return len(rows)

@@ -75,8 +75,10 @@ def mark(
         kind = "reservation.at_risk" if after else "reservation.risk_cleared"
         facts = [Fact(kind, {"risks": [one.text for one in after]})]
     for fact in facts:
-        commit.record(connection, at, reservation, fact)
-    connection.execute(update(RESERVATION).where(RESERVATION.c.id == reservation.id).values(risks=written_risks(after)))
+        commit.record(connection, at, reservation, fact, risks=written_risks(after))
+    if not facts:
+        kept = update(RESERVATION).where(RESERVATION.c.id == reservation.id)
+        connection.execute(kept.values(risks=written_risks(after)))
 
 
 def _of_active(reservation: Reservation, before: list[KnownRisk], after: list[KnownRisk]) -> list[Fact]:

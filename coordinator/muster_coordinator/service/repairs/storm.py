@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from sqlalchemy import Connection, func, select, update
+from sqlalchemy import Connection, String, bindparam, func, select, update
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.repair.brake import MOVES_KEPT_MS, POOL, Mode, Storm, relaxed, storm
@@ -82,12 +82,16 @@ def moves_of(pool_row: PoolRow) -> list[int]:
     return moves
 
 
+_POOL_ID: Final = bindparam("pool_id", type_=String)
+_MOVES_OF: Final = select(POOLS.c.moves).where(POOLS.c.id == _POOL_ID)
+_MOVED: Final = update(POOLS).where(POOLS.c.id == _POOL_ID).values(moves=bindparam("new_moves", type_=String))
+
+
 def count_move(connection: Connection, at: Moment, pool_id: str) -> None:
     """Take down that a booking was moved now. Whoever calls holds the pool's row."""
-    kept = connection.execute(select(POOLS.c.moves).where(POOLS.c.id == pool_id)).scalar_one()
+    kept = connection.execute(_MOVES_OF, {"pool_id": pool_id}).scalar_one()
     recent = [move for move in loads(kept) if move > at.ms - MOVES_KEPT_MS]
-    moved = dumps([*recent, at.ms]).decode()
-    connection.execute(update(POOLS).where(POOLS.c.id == pool_id).values(moves=moved))
+    connection.execute(_MOVED, {"pool_id": pool_id, "new_moves": dumps([*recent, at.ms]).decode()})
 
 
 def domains_of(snapshot: Snapshot, node_ids: Iterable[str]) -> set[str]:
