@@ -63,8 +63,11 @@ def fill(connection: Connection, at: Moment, pool: list[Node]) -> None:
         connection.execute(insert(RESERVATION), [reservation_row(filler, pool_id, at)])
         rows = [(f"alloc_{number}", node.id, one) for number, (node, one) in bookings]
         connection.execute(insert(ALLOCATION), [allocation_row(name, filler, node_id) for name, node_id, _ in rows])
-        windows = [(name, node_id, one.mask, Window(one.start_ms, one.end_ms)) for name, node_id, one in rows]
-        connection.execute(insert(BOOKING), [booking_row(name, filler, *booked) for name, *booked in windows])
+        booked = [
+            booking_row(name, filler, node_id, one.mask, Window(one.start_ms, one.end_ms))
+            for name, node_id, one in rows
+        ]
+        connection.execute(insert(BOOKING), booked)
 
 
 def book(connection: Connection, at: Moment, gangs: list[Gang]) -> None:
