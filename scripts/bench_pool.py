@@ -24,8 +24,6 @@ _MODEL: Final = "NVIDIA H100 80GB HBM3"
 _MEMORY_MIB: Final = 80 * 1_024
 _LOADS: Final = (0.0, 0.2, 0.5, 1.0)  # of one fabric in one shift: some are empty, some full
 _MASKS: Final = (0b1111_1111, 0b1111_1111, 0b1111, 0b1111_0000, 0b1)  # whole nodes above all, halves, one GPU
-_FILLER: Final = "rsv_that_fills_the_calendar"
-_NEVER_MS: Final = NOW_MS + 20 * 365 * 24 * HOUR_MS  # its start: nobody looks at all of it as if it were one gang
 
 
 def nodes(size: int, bookings: int, seed: int = 1, domain_nodes: int = DOMAIN_NODES) -> list[Node]:
@@ -58,16 +56,8 @@ def fill(connection: Connection, at: Moment, pool: list[Node]) -> None:
     pool_id = read.pools(connection)[0].id
     connection.execute(insert(NODE), [node_row(node, pool_id, at) for node in pool])
     connection.execute(insert(ATOM), [atom_row(node, atom) for node in pool for atom in node.atoms])
-    if bookings := list(enumerate(_all_booked(pool))):
-        filler = Gang(_FILLER, (), 0, Window(_NEVER_MS, _NEVER_MS + SHIFT_MS))
-        connection.execute(insert(RESERVATION), [reservation_row(filler, pool_id, at)])
-        rows = [(f"alloc_{number}", node.id, one) for number, (node, one) in bookings]
-        connection.execute(insert(ALLOCATION), [allocation_row(name, filler, node_id) for name, node_id, _ in rows])
-        booked = [
-            booking_row(name, filler, node_id, one.mask, Window(one.start_ms, one.end_ms))
-            for name, node_id, one in rows
-        ]
-        connection.execute(insert(BOOKING), booked)
+    if booked := _all_booked(pool):
+        book(connection, at, booked)
 
 
 def book(connection: Connection, at: Moment, gangs: list[Gang]) -> None:
@@ -77,9 +67,7 @@ def book(connection: Connection, at: Moment, gangs: list[Gang]) -> None:
     members = [(f"{gang.id}_{node_id}", gang, node_id) for gang in gangs for node_id in gang.node_ids]
     if members:
         connection.execute(insert(ALLOCATION), [allocation_row(*member) for member in members])
-        connection.execute(
-            insert(BOOKING), [booking_row(*member, member[1].mask, member[1].window) for member in members]
-        )
+        connection.execute(insert(BOOKING), [booking_row(*member) for member in members])
         commit.pool_changed(connection, pool_id, [node_id for _, _, node_id in members])
 
 
@@ -93,10 +81,16 @@ def _calendar(size: int, bookings: int, chance: Random) -> list[list[Booked]]:
             if made == bookings:
                 return booked
             if chance.random() < loads[number // DOMAIN_NODES]:
-                booked[number].append(Booked(start_ms, start_ms + SHIFT_MS, chance.choice(_MASKS), _FILLER))
+                booked[number].append(
+                    Booked(start_ms, start_ms + SHIFT_MS, chance.choice(_MASKS), f"rsv_others_{made:06}")
+                )
                 made += 1
     raise AssertionError("shifts do not end")
 
 
-def _all_booked(pool: list[Node]) -> list[tuple[Node, Booked]]:
-    return [(node, one) for node in pool for one in node.booked]
+def _all_booked(pool: list[Node]) -> list[Gang]:
+    return [
+        Gang(one.reservation_id, (node.id,), one.mask, Window(one.start_ms, one.end_ms))
+        for node in pool
+        for one in node.booked
+    ]

@@ -90,7 +90,7 @@ def reservation_row(gang: Gang, pool_id: str, at: Moment) -> dict[str, object]:
         "shape": written(gang.shape),
         "grouping": written(Grouping((FABRIC_DOMAIN,)) if gang.domain else Grouping()),
         "agreed": written_agreed(gang.agreed),
-        "size": max(1, len(gang.node_ids)),
+        "size": len(gang.node_ids),
         "start_ms": gang.window.start_ms,
         "duration_ms": gang.window.duration_ms,
         "generation": 1,
@@ -119,15 +119,15 @@ def allocation_row(allocation_id: str, gang: Gang, node_id: str) -> dict[str, ob
     }
 
 
-def booking_row(allocation_id: str, gang: Gang, node_id: str, mask: int, window: Window) -> dict[str, object]:
+def booking_row(allocation_id: str, gang: Gang, node_id: str) -> dict[str, object]:
     """Return what a member has in the calendar."""
     return {
         "allocation_id": allocation_id,
         "word": 0,
         "node_id": node_id,
         "reservation_id": gang.id,
-        "mask": mask,
-        "start_ms": window.start_ms,
-        "end_ms": window.end_ms,
+        "mask": gang.mask,
+        "start_ms": gang.window.start_ms,
+        "end_ms": gang.window.end_ms,
         "live": True,
     }

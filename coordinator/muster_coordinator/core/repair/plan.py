@@ -75,12 +75,11 @@ def _moved(
     seed: int,
 ) -> tuple[Placed, ...] | Refusal:
     """Return nodes for the members that must move, each beside those it was booked with."""
-    rest = own_free
     # The kept members' nodes are excluded by name; their atoms are booked again so that leftovers are true.
-    for member in kept:
-        rest = rest.with_booking(
-            member.node_id, Booked(occupied.start_ms, occupied.end_ms, member.mask, reservation.id)
-        )
+    kept_booked = [
+        (member.node_id, Booked(occupied.start_ms, occupied.end_ms, member.mask, reservation.id)) for member in kept
+    ]
+    rest = own_free.with_bookings(kept_booked, own_free.version)
     taken = shunned | {member.node_id for member in kept}
     moving = Counter(member.agreed for member in reservation.members if member not in kept)
     added: tuple[Placed, ...] = ()
