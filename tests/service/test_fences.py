@@ -37,12 +37,12 @@ async def test_a_leader_that_was_replaced_writes_nothing_any_more(world: World) 
     before = await world.rows()
 
     with pytest.raises(FencedError, match=f"epoch {old.epoch} of {old.pool_id} is over"):
-        await world.coordinator.write(sweep.advance_led, old, due.id, world.coordinator.index)
+        await world.coordinator.write(sweep.advance_led, old, [due.id], world.coordinator.index)
     with pytest.raises(FencedError):
         await world.coordinator.write(sweep.listen, old, world.coordinator.index)
 
     assert await world.rows() == before
-    await world.coordinator.write(sweep.advance_led, new, due.id, world.coordinator.index)
+    await world.coordinator.write(sweep.advance_led, new, [due.id], world.coordinator.index)
     assert await world.state(due.id) == "binding"
 
 

@@ -1,13 +1,20 @@
 """Much breaks at once: one alarm, few moves and then none, in the order of the starts, from one look at health."""
 
 import asyncio
+from collections import Counter
+from typing import Any
 
+import pytest
 from sqlalchemy import select, update
 
-from muster_coordinator.core.model import Entry, Shape
+from muster_coordinator.core.model import Entry, Reservation, Shape
+from muster_coordinator.core.placement.reasons import Refusal
+from muster_coordinator.core.repair.plan import Repaired, plan_repair
+from muster_coordinator.service.repairs import repair
 from muster_coordinator.store import read
 from muster_coordinator.store.documents import written
 from muster_coordinator.store.tables import EVENT, RESERVATION
+from tests.support.coordinator_agent import ScriptedAgent
 from tests.support.service_world import MINUTE, SECOND, World, asks, start_of
 
 
@@ -153,6 +160,46 @@ async def test_a_storm_of_faults_is_one_batch_in_the_order_of_the_starts(world: 
     # Whose report came first could not know of the others.
     assert [start for _, start in moved[1:]] == sorted(start for _, start in moved[1:])
     assert {await world.state(id_) for id_ in booked.values()} == {"active"}
+
+
+async def test_many_nodes_that_fall_at_once_have_each_booking_planned_at_most_twice(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """R35, smaller: 16 nodes report within an instant, 64 bookings begin on them; their changes are taken together."""
+    planned: Counter[str] = Counter()
+
+    def counted(reservation: Reservation, *args: Any, **options: Any) -> Repaired | Refusal:
+        planned[reservation.id] += 1
+        return plan_repair(reservation, *args, **options)
+
+    monkeypatch.setattr(repair, "plan_repair", counted)
+    await fabrics(world, a=4, b=4, c=4, d=4, e=8, f=8, g=8)
+    fallen = [agent for name, agent in world.agents.items() if name[0] in "abcd"]
+    booked = await crowd(world, fallen, 64)
+    world.clock.ms = start_of(await world.get(booked[0]))
+    await asyncio.gather(*(agent.report() for agent in world.agents.values() if agent not in fallen))
+    for agent in fallen:
+        for number in range(8):
+            agent.hold(number)
+    await asyncio.gather(*(agent.report() for agent in fallen))
+    await world.settle()
+
+    assert set(planned) == set(booked)
+    assert max(planned.values()) <= 2
+    assert {await world.state(id_) for id_ in booked} == {"active"}
+    names = [await world.nodes_of(id_) for id_ in booked]
+    assert {name[0] for name in names} <= set("efg")
+
+
+async def crowd(world: World, agents: list[ScriptedAgent], size: int) -> list[str]:
+    """Book two GPUs each on these nodes, in ten minutes; the requests do not know of the nodes."""
+    for agent in agents:
+        await world.label(agent, at="here")
+    asked = asks(gpus=2, start="+10m", node_selector={"at": "here"})
+    booked = [(await world.reserve(asked)).id for _ in range(size)]
+    anywhere = update(RESERVATION).values(shape=written(Shape((Entry("gpu", 2),))))
+    await world.coordinator.write(lambda connection, _: connection.execute(anywhere) and None)
+    return booked
 
 
 async def moved_ms(world: World, reservation_id: str) -> int:

@@ -1,12 +1,14 @@
 """What one reservation or one node does wrong stays its own trouble."""
 
+from collections.abc import Sequence
+
 import pytest
 from sqlalchemy import Connection
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.lifecycle.model import IllegalMoveError
 from muster_coordinator.service import look, sweep
-from muster_coordinator.service.advance import advance
+from muster_coordinator.service.advance import advance_batch
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.nodes import join
 from muster_coordinator.store import read
@@ -22,12 +24,12 @@ async def test_a_bug_that_one_reservation_meets_does_not_stop_the_starts_of_othe
     poison = await world.reserve(asks(start="+1h"))
     sound = await world.reserve(asks(start="+1h"))
 
-    def poisoned(connection: Connection, at: Moment, reservation_id: str, index: PoolIndex) -> bool:
-        if reservation_id == poison.id:
+    def poisoned(connection: Connection, at: Moment, reservation_ids: Sequence[str], index: PoolIndex) -> bool:
+        if poison.id in reservation_ids:
             raise IllegalMoveError("planted")
-        return advance(connection, at, reservation_id, index)
+        return advance_batch(connection, at, reservation_ids, index)
 
-    monkeypatch.setattr(sweep, "advance", poisoned)
+    monkeypatch.setattr(sweep, "advance_batch", poisoned)
     await world.wait(HOUR)
 
     assert (await world.state(poison.id), await world.state(sound.id)) == ("placed", "active")

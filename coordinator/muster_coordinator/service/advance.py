@@ -80,7 +80,9 @@ class _Walk:
                 return self.repairs.replace(reservation, row, allocation_ids)
             case _:
                 self._take(reservation, step)
-                if not isinstance(step, Order | Activate):
+                if isinstance(step, Order):
+                    return "at rest"  # until the nodes answer
+                if not isinstance(step, Activate):
                     self.repairs.has_changed(reservation)
                 return "goes on"
 

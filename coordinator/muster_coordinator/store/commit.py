@@ -4,12 +4,12 @@ Whoever calls has locked the pool's row first, then the reservation's; node rows
 ids. Exclusion constraints deadlock without that order.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
-from sqlalchemy import BigInteger, Connection, RowMapping, String, Table, bindparam, insert, select, update
+from sqlalchemy import BigInteger, Connection, Integer, RowMapping, String, Table, bindparam, insert, select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.dml import ReturningUpdate
 
@@ -79,15 +79,22 @@ def record(
 
 def record_node(connection: Connection, at: Moment, node_id: str, pool_id: str, fact: Fact, **changes: object) -> None:
     """Write one change of a node and its event."""
-    version = _changed(connection, NODE, node_id, changes)
-    emit(connection, at, fact, subject=node_id, version=version, pool_id=pool_id)
+    record_node_all(connection, at, node_id, pool_id, [fact], **changes)
 
 
-def _changed(connection: Connection, table: Table, subject: str, changes: Mapping[str, object]) -> int:
-    """Write columns of a reservation or a node, and return the version that it has with them."""
+def record_node_all(
+    connection: Connection, at: Moment, node_id: str, pool_id: str, facts: Sequence[Fact], **changes: object
+) -> None:
+    """Write changes of a node that became true together, at least one, and an event for each."""
+    version = _changed(connection, NODE, node_id, changes, len(facts)) - len(facts) + 1
+    emit_all(connection, at, facts, subject=node_id, version=version, pool_id=pool_id)
+
+
+def _changed(connection: Connection, table: Table, subject: str, changes: Mapping[str, object], events: int = 1) -> int:
+    """Write columns of a reservation or a node, and return the version that it has after so many events."""
     values = {f"new_{name}": value for name, value in changes.items()}
     statement = _raising(table, tuple(sorted(changes)))
-    return int(connection.execute(statement, {"subject": subject, **values}).scalar_one())
+    return int(connection.execute(statement, {"subject": subject, "events": events, **values}).scalar_one())
 
 
 @cache
@@ -95,7 +102,9 @@ def _raising(table: Table, names: tuple[str, ...]) -> ReturningUpdate[Any]:
     """Build the statement once for each choice of columns: building costs more than running it."""
     columns = {name: bindparam(f"new_{name}", type_=table.c[name].type) for name in names}
     raised = update(table).where(table.c.id == bindparam("subject", type_=String))
-    return raised.values(version=table.c.version + 1, **columns).returning(table.c.version)
+    return raised.values(version=table.c.version + bindparam("events", type_=Integer), **columns).returning(
+        table.c.version
+    )
 
 
 def emit(connection: Connection, at: Moment, fact: Fact, *, subject: str, version: int, pool_id: str | None) -> None:

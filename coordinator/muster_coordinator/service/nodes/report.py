@@ -4,7 +4,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, String, bindparam, delete, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    RowMapping,
+    String,
+    bindparam,
+    delete,
+    insert,
+    select,
+    update,
+)
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
@@ -31,6 +42,14 @@ _OF_NODE: Final = bindparam("node_id", type_=String)
 _POOL_OF: Final = select(NODE.c.pool_id).where(NODE.c.id == _OF_NODE)
 _NODE_LOCKED: Final = select(NODE).where(NODE.c.id == _OF_NODE).with_for_update()
 _HOLDS_OF: Final = select(HOLD).where(HOLD.c.node_id == _OF_NODE)
+_IDS: Final = bindparam("ids", type_=String, expanding=True)
+_BOOKED_ON: Final = (
+    select(ALLOCATION.c.reservation_id).distinct().where(ALLOCATION.c.node_id.in_(_IDS), ALLOCATION.c.live)
+)
+_STATES: Final = select(RESERVATION.c.id, RESERVATION.c.state).where(RESERVATION.c.id.in_(_IDS))
+_LOOKED_AT_AGAIN: Final = (
+    update(RESERVATION).where(RESERVATION.c.id.in_(_IDS)).values(check_due_ms=bindparam("now_ms", type_=BigInteger))
+)
 _EXPOSED_ON: Final = select(ALLOCATION).where(
     ALLOCATION.c.node_id == _OF_NODE, ALLOCATION.c.bind_state.in_(HELD_BY_NODE)
 )
@@ -142,10 +161,15 @@ def _of_the_future(
 
 def look_again(connection: Connection, at: Moment, node_ids: Iterable[str]) -> set[str]:
     """Make every booking on these nodes due for a check now, and return their reservations."""
-    booked = select(ALLOCATION.c.reservation_id).where(ALLOCATION.c.node_id.in_(node_ids), ALLOCATION.c.live)
-    concerned = RESERVATION.c.id.in_(booked), RESERVATION.c.state.in_((State.PLACED, State.ACTIVE))
-    due = update(RESERVATION).where(*concerned).values(check_due_ms=at.ms).returning(RESERVATION.c.id)
-    return set(connection.execute(due).scalars())
+    booked = connection.execute(_BOOKED_ON, {"ids": list(node_ids)}).scalars().all()
+    if not booked:
+        return set()
+    # Looked up by id and sorted out here: asked for by state, every reservation that stands would be read.
+    rows = connection.execute(_STATES, {"ids": list(booked)})
+    concerned = [row.id for row in rows if row.state in {State.PLACED, State.ACTIVE}]
+    if concerned:
+        connection.execute(_LOOKED_AT_AGAIN, {"ids": concerned, "now_ms": at.ms})
+    return set(concerned)
 
 
 def _is_stale(row: RowMapping, sent: Report) -> bool:
@@ -193,24 +217,34 @@ def _keep_holds(
         # Raised again since: an operator's word on the former one does not end it.
         again = update(HOLD).where(*_hold_key(row["id"], key))
         connection.execute(again.values(since_ms=after[key].since_ms, clear_asked_ms=None))
-    for key in sorted(after.keys() - before):
-        hold = after[key]
-        connection.execute(
-            insert(HOLD).values(
-                node_id=row["id"],
-                device=key[0],
-                cause=key[1],
-                code=key[2],
-                since_ms=hold.since_ms,
-                clears_by=hold.clears_by,
-                message=hold.message,
-            )
-        )
-        data = {"device": hold.device, "cause": hold.cause, "code": hold.code, "clearsBy": hold.clears_by}
-        fact = Fact("node.hold_added", data)
-        fault = {} if hold.cause in NO_DATA else {"fault_ms": at.ms}
-        commit.record_node(connection, at, row["id"], row["pool_id"], fact, **fault)
+    if fresh := sorted(after.keys() - before):
+        _add_holds(connection, at, row, [(key, after[key]) for key in fresh])
     return before, set(after)
+
+
+def _add_holds(connection: Connection, at: Moment, row: RowMapping, fresh: list[tuple[HoldKey, Hold]]) -> None:
+    rows = [
+        {
+            "node_id": row["id"],
+            "device": device,
+            "cause": cause,
+            "code": code,
+            "since_ms": hold.since_ms,
+            "clears_by": hold.clears_by,
+            "message": hold.message,
+        }
+        for (device, cause, code), hold in fresh
+    ]
+    connection.execute(insert(HOLD), rows)
+    facts = [
+        Fact(
+            "node.hold_added",
+            {"device": hold.device, "cause": hold.cause, "code": hold.code, "clearsBy": hold.clears_by},
+        )
+        for _, hold in fresh
+    ]
+    fault = {"fault_ms": at.ms} if any(hold.cause not in NO_DATA for _, hold in fresh) else {}
+    commit.record_node_all(connection, at, row["id"], row["pool_id"], facts, **fault)
 
 
 def _hold_key(node_id: str, key: HoldKey) -> tuple[ColumnElement[bool], ...]:
