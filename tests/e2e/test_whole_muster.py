@@ -59,6 +59,7 @@ def test_a_gang_is_active_only_with_its_last_member(fleet: Fleet) -> None:
 
 
 def test_a_coordinator_killed_between_binding_and_the_answers_finishes_the_job(fleet: Fleet) -> None:
+    """R06: what is under way is found again by state and clock."""
     for agent in fleet.agents.values():
         agent.signal(signal.SIGSTOP)
     reservation = _reserve(fleet, 4)

@@ -43,6 +43,7 @@ async def lived(world: World, kill_at: int, when: When) -> tuple[list[str], bool
 
 @pytest.mark.parametrize("when", ["before", "after"])
 async def test_killed_at_every_commit_the_same_end_is_reached(world: World, when: When) -> None:
+    """R06, S06: whoever dies, and whatever answer is lost, no start is forgotten and no member is kept."""
     agents = await world.join_all("a1 a2", fabric="fabric-a.1")
     points = 0
     died = True

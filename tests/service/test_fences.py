@@ -289,3 +289,21 @@ async def test_a_revision_beyond_all_counting_is_refused_and_changes_nothing(wor
 
     assert refusal.value.code is Code.INVALID_INPUT
     assert await world.rows() == before
+
+
+async def test_s43_a_node_that_was_cut_off_for_a_while_finds_its_work_as_it_was(world: World) -> None:
+    """kueue 12735: while nobody knows that the work has stopped, its devices are nobody else's."""
+    cut, _ = await world.join_all("a1 a2", fabric="fabric-a.1")
+    gang = await world.reserve(asks(2, duration="6h"))
+    await world.settle()
+    before = (await world.get(gang.id)).members
+
+    cut.is_up = False
+    await world.wait(90 * SECOND)
+    other = await world.reserve(asks(1, duration="1h"))
+    cut.is_up = True
+    await world.settle()
+
+    after = await world.get(gang.id)
+    assert (after.state, after.generation, after.members) == ("active", 1, before)
+    assert (other.state, len(cut.told)) == ("pending", 1)

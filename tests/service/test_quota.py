@@ -6,6 +6,8 @@ from sqlalchemy import select
 from muster_coordinator.api.admission import reserve_all
 from muster_coordinator.api.services import Made
 from muster_coordinator.service import look
+from muster_coordinator.service.access import tokens
+from muster_coordinator.service.access.bodies import TokenRequest
 from muster_coordinator.service.accounts.bodies import QuotaRemoval, QuotaRequest, QuotaView
 from muster_coordinator.service.accounts.quota import quotas, remove_quota, set_quota
 from muster_coordinator.service.bodies import DeviceRequest, PreviewView, ReservationRequest, ReservationView
@@ -40,6 +42,22 @@ async def charges(world: World, reservation_id: str) -> list[tuple[int, bool]]:
 async def reason(world: World, reservation_id: str) -> str | None:
     view = await world.get(reservation_id)
     return view.condition.reason if view.condition else None
+
+
+async def test_r15_what_somebody_booked_ends_and_is_given_back_whoever_may_still_call(world: World) -> None:
+    """LP 1712381: the tenant owns it, and its end asks for nobody's credential."""
+    await world.join_all("a1 a2", fabric="fabric-a.1")
+    await limit(world, 16)
+    user = TokenRequest(name="ada", roles=["tenant"], tenant_id="acme")
+    await world.coordinator.write(tokens.create, user, "secret-of-ada", "operator", has_root=True)
+    gang = await world.reserve(asks(2, duration="1h"))
+    await world.settle()
+
+    await world.coordinator.write(tokens.revoke, "ada", "has left", has_root=True)
+    await world.wait(HOUR)
+
+    assert await world.coordinator.database.read(tokens.caller_of, "secret-of-ada", world.now_ms) is None
+    assert (await world.state(gang.id), await used(world)) == ("ended", 0)
 
 
 async def test_a_gang_is_charged_whole_with_its_first_placement_and_given_back_at_its_end(world: World) -> None:

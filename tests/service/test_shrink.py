@@ -187,6 +187,7 @@ async def test_the_same_size_again_changes_nothing(world: World) -> None:
 async def test_a_shrink_that_cannot_be_meant_changes_nothing(
     world: World, asked: dict[str, Any], sentence: str
 ) -> None:
+    """R14: a gang never grows in place, so none can be told of nodes that it does not have."""
     await world.join_all("a1 a2", fabric="fabric-a.1")
     gang = await running(world, 2)
 

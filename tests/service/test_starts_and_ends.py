@@ -74,7 +74,7 @@ async def test_a_member_that_is_already_gone_is_released_like_the_others(world: 
 
 
 async def test_a_member_that_refuses_to_bind_is_swapped_at_the_deadline(world: World) -> None:
-    """LP 1791733, 1847821: four bound, or none, and nothing kept by the one that refused."""
+    """R08, LP 1791733, 1847821: four bound, or none, and nothing kept by the one that refused."""
     await world.join_all("a1 a2 a3 a4", fabric="fabric-a.1")
     gang = await world.reserve(asks(4))
     await world.join("a5", fabric="fabric-a.1")
@@ -94,6 +94,7 @@ async def test_a_member_that_refuses_to_bind_is_swapped_at_the_deadline(world: W
 
 
 async def test_without_a_spare_a_failed_bind_frees_every_member_and_says_so(world: World) -> None:
+    """R08: no host of a gang that did not come together is kept."""
     agents = await world.join_all("a1 a2 a3 a4", fabric="fabric-a.1")
     agents[1].refusal = ("failed", "foreignProcess")
     gang = await world.reserve(asks(4))
