@@ -13,6 +13,7 @@ _ENTRY: Final = ("class", "count", "topology", "model", "memoryGib", "profile")
 _NUMBERS: Final = frozenset({"count", "memoryGib"})
 _CLOCK: Final = re.compile(r"(?:[01][0-9]|2[0-3]):[0-5][0-9]")
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}")
+_SOME_MS: Final = 4_102_444_800_000  # 2100: what is relative is only checked for its form here
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 
@@ -30,7 +31,7 @@ def _unchanged(check: Callable[[str], object]) -> Callable[[str], str]:
 
 
 def _instant(text: str) -> int:
-    return parse_instant(text, 0)
+    return parse_instant(text, _SOME_MS)
 
 
 def _key(text: str) -> None:
@@ -54,7 +55,7 @@ def _day_or_instant(text: str) -> None:
     if _DAY.fullmatch(text):
         _day(text)
     else:
-        parse_instant(text, 0)
+        parse_instant(text, _SOME_MS)
 
 
 CLOCK: Final = _unchanged(_clock)

@@ -21,6 +21,8 @@ _PLACES = {
     "whatif": "muster_cli.whatif:whatif",
     "pools": "muster_cli.pools:pools",
     "quota": "muster_cli.quota:quota",
+    "usage": "muster_cli.usage:usage",
+    "doctor": "muster_cli.doctor:doctor",
     "maintenance": "muster_cli.maintenance:maintenance",
     "events": "muster_cli.events:events",
     "webhooks": "muster_cli.webhooks:webhooks",

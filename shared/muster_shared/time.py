@@ -68,7 +68,7 @@ def parse_duration(text: str) -> int:
 
 
 def parse_instant(text: str, now_ms: int) -> int:
-    """Read `now`, `+2h`, RFC 3339 with an offset, or epoch milliseconds; in milliseconds UTC.
+    """Read `now`, `+2h`, `-7d`, RFC 3339 with an offset, or epoch milliseconds; in milliseconds UTC.
 
     Args:
         text: What a person or program wrote.
@@ -81,6 +81,8 @@ def parse_instant(text: str, now_ms: int) -> int:
         return now_ms
     if text.startswith("+"):
         instant = now_ms + parse_duration(text[1:])
+    elif text.startswith("-"):
+        instant = now_ms - parse_duration(text[1:])
     elif text.isascii() and text.isdigit() and len(text) <= _EPOCH_DIGITS:
         instant = int(text)
     elif _RFC3339.fullmatch(text):
@@ -88,7 +90,7 @@ def parse_instant(text: str, now_ms: int) -> int:
         instant = (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
     else:
         raise ValueError(
-            f"{text!r} is not an instant: use now, +2h, epoch milliseconds, "
+            f"{text!r} is not an instant: use now, +2h, -7d, epoch milliseconds, "
             "or RFC 3339 with an offset such as 2026-09-28T08:00:00Z"
         )
     if not 0 <= instant <= MS_MAX:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, RowMapping, insert, select, union_all, update
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
 from muster_coordinator.core.repair.brake import POOL, is_bad
+from muster_coordinator.service.accounts import metering
 from muster_coordinator.service.advance import advance_batch
 from muster_coordinator.service.index import PoolIndex
 from muster_coordinator.service.maintenance import declare as maintenance
@@ -169,11 +170,13 @@ def listen(connection: Connection, at: Moment, leadership: Leadership, index: Po
     if fresh:
         commit.pool_changed(connection, pool_row.id, [row["id"] for row in fresh])
         touched |= look_again(connection, at, [row["id"] for row in fresh])
-    for row in _ended_by_guard(connection, at, pool_row):
+    ended = _ended_by_guard(connection, at, pool_row)
+    for row in ended:
         freed = update(ALLOCATION).where(ALLOCATION.c.id == row["id"])
         connection.execute(freed.values(bind_state=BindState.FENCED, bind_reason="guard"))
         commit.pool_changed(connection, pool_row.id, [row["node_id"]])
         touched.add(row["reservation_id"])
+    metering.close(connection, at, [row["id"] for row in ended])
     return read.soonest_first(connection, touched)
 
 

@@ -64,14 +64,17 @@ class Database:
         self._lock = _file_lock(parsed.database) if self.is_sqlite else None
         self._writer: _Threads | _Loop
         self._reader: _Threads | _Loop
+        self._still: _Threads | _Loop
         if self.is_sqlite:
             # One write connection that also checkpoints; readers may not write. Source: facts on the WAL-reset race.
             self._writer = _Threads(parsed, connections=1, read_only=False)
             self._reader = _Threads(parsed, connections=2, read_only=True)
+            self._still = self._reader
         else:
             self._writer = _Loop.of(parsed)
             # Read committed sees each statement for itself anyway: a transaction around reads buys two round trips.
-            self._reader = self._writer.autocommitting()
+            self._reader = self._writer.isolated("AUTOCOMMIT")
+            self._still = self._writer.isolated("REPEATABLE READ")
 
     @property
     def engine(self) -> Engine:
@@ -104,6 +107,10 @@ class Database:
     async def read(self, body: Callable[Concatenate[Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a body that only reads, in a transaction of its own beside the writer's."""
         return await self._reader.begin(lambda connection: body(connection, *args, **kwargs))
+
+    async def read_still(self, body: Callable[Concatenate[Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a body that only reads and whose statements must all see the same moment."""
+        return await self._still.begin(lambda connection: body(connection, *args, **kwargs))
 
     async def flow(self, body: Callable[Concatenate[Connection, P], R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a body that begins and commits its own transactions, one after the other, on one connection."""
@@ -156,9 +163,9 @@ class _Loop:
     def of(cls, url: URL) -> "_Loop":
         return cls(create_async_engine(url, pool_size=10, isolation_level="READ COMMITTED"))
 
-    def autocommitting(self) -> "_Loop":
-        """Return the same connections for reads alone, each statement a transaction of its own."""
-        return _Loop(self._engine.execution_options(isolation_level="AUTOCOMMIT"))
+    def isolated(self, level: str) -> "_Loop":
+        """Return the same connections at another isolation level."""
+        return _Loop(self._engine.execution_options(isolation_level=level))
 
     async def begin(self, body: Callable[[Connection], R]) -> R:
         for _ in range(_TRIES - 1):

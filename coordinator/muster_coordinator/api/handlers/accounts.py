@@ -2,9 +2,12 @@
 
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
-from muster_coordinator.service.accounts import quota
+from muster_coordinator.service.accounts import quota, usage
 from muster_coordinator.service.accounts.bodies import QuotaQuery, QuotaRemoval, QuotaRequest, QuotaView
+from muster_coordinator.service.accounts.usage_bodies import UsageQuery, UsageRecords, UsageView
 from muster_coordinator.service.bodies import Page
+from muster_coordinator.service.doctor.bodies import Diagnosis
+from muster_coordinator.service.doctor.examine import examine
 
 
 async def quotas(call: Call[Services, None, QuotaQuery]) -> Page:
@@ -26,3 +29,22 @@ async def lifted(call: Call[Services, None, QuotaRemoval]) -> None:
     services = call.services
     await services.database.write(quota.remove_quota, services.clock.moment(), call.query)
     services.changed.beat()
+
+
+async def usage_lines(call: Call[Services, None, UsageQuery]) -> UsageView:
+    """Tell what was promised and delivered, reservation by reservation."""
+    return await call.services.database.read_still(usage.lines, call.services.clock.moment(), _confined(call))
+
+
+async def usage_records(call: Call[Services, None, UsageQuery]) -> UsageRecords:
+    """Tell what each allocation held."""
+    return await call.services.database.read_still(usage.records, call.services.clock.moment(), _confined(call))
+
+
+async def examined(call: Call[Services, None, None]) -> Diagnosis:
+    """Examine the whole database."""
+    return await call.services.database.read_still(examine, call.services.clock.moment())
+
+
+def _confined(call: Call[Services, None, UsageQuery]) -> UsageQuery:
+    return call.query.model_copy(update={"tenant_id": call.guard.confine(call.query.tenant_id)})

@@ -52,6 +52,8 @@ _ALL: Final = (
     *_of("maintenance", "Muster", list="read", read="read", preview="ask", create="change", cancel="change"),
     *_of("maintenance", "Muster", end="change"),
     *_of("quota", "Muster", list="read", limit="change", lift="change"),
+    *_of("usage", "Muster", list="read"),
+    *_of("doctor", "Muster", read="read"),
     *_of("event", "Muster", list="read"),
     *_of("webhook", "Muster", list="read", read="read", deliveries="read", create="change", remove="change"),
     *_of("webhook", "Muster", test="change", rotate="change", settle="change", enable="change", disable="change"),

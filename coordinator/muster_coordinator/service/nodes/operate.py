@@ -6,6 +6,7 @@ from sqlalchemy import Connection, RowMapping, insert, or_, select, update
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, Intent, policy_faults
+from muster_coordinator.service.accounts import metering
 from muster_coordinator.service.nodes.report import look_again
 from muster_coordinator.store import commit, read
 from muster_coordinator.store.commit import Fact
@@ -126,12 +127,13 @@ def fence(connection: Connection, at: Moment, name: str, reason: str | None) -> 
             Code.CONFLICT, f"{row['name']!r} is reporting and will confirm by itself: only a silent node is fenced"
         )
     held = select(ALLOCATION).where(ALLOCATION.c.node_id == row["id"], ALLOCATION.c.bind_state.in_(HELD_BY_NODE))
-    touched: set[str] = set()
-    for allocation in connection.execute(held).mappings().all():
+    allocations = connection.execute(held).mappings().all()
+    touched = {str(allocation["reservation_id"]) for allocation in allocations}
+    for allocation in allocations:
         gone = BindState.FENCED if allocation["bind_state"] == BindState.UNBINDING else BindState.LOST
         attested = update(ALLOCATION).where(ALLOCATION.c.id == allocation["id"])
         connection.execute(attested.values(bind_state=gone, bind_reason="fenced"))
-        touched.add(allocation["reservation_id"])
+    metering.close(connection, at, [allocation["id"] for allocation in allocations])
     fact = Fact("node.fenced", {"reason": reason, "reservations": sorted(touched)})
     commit.raise_revs(connection, [row["id"]])
     commit.record_node(connection, at, row["id"], row["pool_id"], fact)

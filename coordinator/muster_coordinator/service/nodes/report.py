@@ -20,6 +20,7 @@ from sqlalchemy import (
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import BindState, State
 from muster_coordinator.core.repair.flaps import NO_DATA
+from muster_coordinator.service.accounts import metering
 from muster_coordinator.service.nodes.atoms import keep_atoms, slots_of
 from muster_coordinator.service.repairs.signs import HoldKey, sign_columns
 from muster_coordinator.store import commit, read
@@ -256,6 +257,7 @@ def _keep_statuses(
     connection: Connection, at: Moment, row: RowMapping, sent: Report, changes: _Changes, *, rebooted: bool
 ) -> None:
     statuses = {status.allocation_id: status for status in sent.assignments}
+    over: list[str] = []
     for allocation in connection.execute(_EXPOSED_ON, {"node_id": row["id"]}).mappings().all():
         status = statuses.get(allocation["id"])
         if status is not None and status.generation != allocation["generation"]:
@@ -266,9 +268,12 @@ def _keep_statuses(
             heard = update(ALLOCATION).where(ALLOCATION.c.id == allocation["id"])
             connection.execute(heard.values(**columns))
             changes.touched.add(allocation["reservation_id"])
-            changes.facts |= columns.get("bind_state") in {BindState.RELEASED, BindState.LOST}
+            if columns.get("bind_state") in metering.OVER:
+                over.append(allocation["id"])
             if allocation["bind_state"] != BindState.UNBINDING and columns.get("bind_state") == BindState.LOST:
                 commit.raise_revs(connection, [row["id"]])  # the desired state no longer has it
+    metering.close(connection, at, over)
+    changes.facts |= bool(over)
 
 
 def _heard_of(
