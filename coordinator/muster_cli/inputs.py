@@ -17,8 +17,11 @@ _SOME_MS: Final = 4_102_444_800_000  # 2100: what is relative is only checked fo
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,128}")
 
 
-def _unchanged(check: Callable[[str], object]) -> Callable[[str], str]:
-    """Make a click type of a check: the text goes out as it was written, for the coordinator's clock to resolve."""
+def _unchanged(name: str, check: Callable[[str], object]) -> Callable[[str], str]:
+    """Make a click type of a check: the text goes out as it was written, for the coordinator's clock to resolve.
+
+    Its name is what help calls it.
+    """
 
     def checked(text: str) -> str:
         try:
@@ -27,6 +30,7 @@ def _unchanged(check: Callable[[str], object]) -> Callable[[str], str]:
             raise click.BadParameter(str(error)) from None
         return text
 
+    checked.__name__ = name
     return checked
 
 
@@ -58,12 +62,12 @@ def _day_or_instant(text: str) -> None:
         parse_instant(text, _SOME_MS)
 
 
-CLOCK: Final = _unchanged(_clock)
-DAY: Final = _unchanged(_day)
-DAY_OR_INSTANT: Final = _unchanged(_day_or_instant)
-DURATION: Final = _unchanged(parse_duration)
-INSTANT: Final = _unchanged(_instant)
-KEY: Final = _unchanged(_key)
+CLOCK: Final = _unchanged("clock", _clock)
+DAY: Final = _unchanged("day", _day)
+DAY_OR_INSTANT: Final = _unchanged("day_or_instant", _day_or_instant)
+DURATION: Final = _unchanged("duration", parse_duration)
+INSTANT: Final = _unchanged("instant", _instant)
+KEY: Final = _unchanged("key", _key)
 
 
 def pair(text: str) -> tuple[str, str]:

@@ -63,6 +63,7 @@ async def test_what_never_was_active_has_used_nothing(world: World) -> None:
     await world.settle()
 
     assert await records(world) == []
+    assert [row[-1] - row[-2] for row in (await world.rows())["usage"]] == [0]
 
 
 async def test_a_node_that_is_replaced_and_the_one_that_replaces_it_have_a_record_each(world: World) -> None:

@@ -1,7 +1,8 @@
 """Usage records: one an allocation, written in the transaction that learns that its node holds nothing of it any more.
 
 A record begins where its gang was active and its node had bound, and ends with the confirmed release. It is never
-changed: what is billed for a past time stays as it was billed.
+changed: what is billed for a past time stays as it was billed. What was bound in a gang that was not active by then
+has a record of no length, so that one that is missing can be told from one that was nothing.
 """
 
 from collections.abc import Collection, Sequence
@@ -32,20 +33,23 @@ OVER: Final = frozenset({BindState.RELEASED, BindState.FENCED, BindState.LOST})
 
 
 def close(connection: Connection, at: Moment, allocation_ids: Collection[str]) -> None:
-    """Write the records of allocations that have just ended; what was never active leaves none."""
+    """Write the records of allocations that have just ended; what was never bound leaves none."""
     if not allocation_ids:
         return
     rows = [
-        {**record(row), "end_ms": max(at.ms, row["start_ms"])}
-        for row in used(connection, ALLOCATION.c.id.in_(sorted(allocation_ids)))
+        {**record(row), "start_ms": min(at.ms, row["start_ms"] or at.ms), "end_ms": at.ms}
+        for row in bound(connection, ALLOCATION.c.id.in_(sorted(allocation_ids)))
     ]
     if rows:
         connection.execute(insert(USAGE), rows)
 
 
-def used(connection: Connection, *chosen: ColumnElement[bool]) -> Sequence[RowMapping]:
-    """Return allocations that were bound in a gang that was active, with what a record says of each but its end."""
-    return connection.execute(_USED.where(*chosen).order_by(ALLOCATION.c.id)).mappings().all()
+def bound(connection: Connection, *chosen: ColumnElement[bool]) -> Sequence[RowMapping]:
+    """Return allocations that were bound, with what a record says of each but its end.
+
+    `start_ms` is None where their gang has not been active.
+    """
+    return connection.execute(_BOUND.where(*chosen).order_by(ALLOCATION.c.id)).mappings().all()
 
 
 def record(row: RowMapping) -> dict[str, Any]:
@@ -66,7 +70,7 @@ def _milli() -> ScalarSelect[Any]:
 _START: Final = case(
     (ALLOCATION.c.bound_ms > RESERVATION.c.activated_ms, ALLOCATION.c.bound_ms), else_=RESERVATION.c.activated_ms
 )
-_USED: Final = (
+_BOUND: Final = (
     select(
         ALLOCATION.c.id.label("allocation_id"),
         ALLOCATION.c.reservation_id,
@@ -79,5 +83,5 @@ _USED: Final = (
         _START.label("start_ms"),
     )
     .join(RESERVATION, RESERVATION.c.id == ALLOCATION.c.reservation_id)
-    .where(ALLOCATION.c.bound_ms.is_not(None), RESERVATION.c.activated_ms.is_not(None))
+    .where(ALLOCATION.c.bound_ms.is_not(None))
 )

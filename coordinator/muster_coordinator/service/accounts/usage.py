@@ -125,8 +125,12 @@ def _allocations(connection: Connection, at: Moment, wanted: Select[tuple[str]])
     """Return what is over with its end, and what goes on with none; by tenant, reservation and allocation."""
     kept = connection.execute(select(USAGE).where(USAGE.c.reservation_id.in_(wanted))).mappings()
     rows = [{**row, "now_ms": at.ms} for row in kept]
-    goes_on = ALLOCATION.c.bind_state.not_in(metering.OVER), ALLOCATION.c.reservation_id.in_(wanted)
-    rows += [{**metering.record(row), "end_ms": None, "now_ms": at.ms} for row in metering.used(connection, *goes_on)]
+    goes_on = (
+        ALLOCATION.c.bind_state.not_in(metering.OVER),
+        ALLOCATION.c.reservation_id.in_(wanted),
+        RESERVATION.c.activated_ms.is_not(None),
+    )
+    rows += [{**metering.record(row), "end_ms": None, "now_ms": at.ms} for row in metering.bound(connection, *goes_on)]
     return sorted(rows, key=lambda row: (row["tenant_id"], row["reservation_id"], row["allocation_id"]))
 
 

@@ -27,7 +27,7 @@ RULES: Final = {
     "I09": "no atom is handed out again before its release is confirmed",
     "I16": "no member is of a later generation than its reservation",
     "I23": "quota is charged once, as long as nodes are held or owed, and given back once",
-    "I24": "usage is what was active, node by node, once",
+    "I24": "each node's usage is recorded once, from active to release",
     "I28": "every change has its one event, in order",
     "guards": "the database itself refuses two bookings of one atom",
 }
