@@ -1,5 +1,6 @@
 """Policies: what operators cap is capped in the transaction that grants it, and the refusal names the policy."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -192,3 +193,38 @@ async def test_a_question_is_answered_with_the_policies_that_decide(callers: Cal
     assert found == [
         (True, ["tenant"], 8), (False, ["(the given text)"], 16), (False, [], 8), (False, [], 8),
     ]  # fmt: skip
+
+
+async def test_a_policy_that_cannot_be_judged_denies_and_is_named(callers: Callers) -> None:
+    runs_over = 'forbid (principal, action in Action::"book", resource) when { context.duration * 9223372036854 > 1 };'
+    await cap(callers, runs_over, "runs-over")
+
+    status, answer = await callers.call("tenant", "POST", "/v1/reservations", asked(1, 1, duration="30d"))
+    short, _ = await callers.call("tenant", "POST", "/v1/reservations", asked(1, 1))
+    question = {"action": "compute:reservation:create", "roles": ["operator"], "duration": "30d"}
+    _, tested = await callers.call("auditor", "POST", "/v1/policies/test", question)
+
+    assert (status, short, tested["allowed"]) == (403, 403, False)
+    assert "runs-over" in answer["detail"]
+    assert "runs-over" in tested["explanation"]
+
+
+async def test_whoever_holds_the_configuration_takes_back_what_locks_out_everybody(callers: Callers) -> None:
+    await cap(callers, "forbid (principal, action, resource);", "slip")
+
+    locked_out, _ = await callers.call("operator", "DELETE", "/v1/policies/slip")
+    elsewhere, _ = await callers.call("root", "GET", "/v1/pools")
+    listed, _ = await callers.call("root", "GET", "/v1/policies")
+    removed, _ = await callers.call("root", "DELETE", "/v1/policies/slip")
+    after, _ = await callers.call("operator", "GET", "/v1/pools")
+
+    assert (locked_out, elsewhere, listed, removed, after) == (403, 403, 200, 204, 200)
+
+
+async def test_one_that_is_forbidden_in_a_turn_of_many_spoils_it_for_nobody(callers: Callers) -> None:
+    await cap(callers)
+
+    wanted = [(1, 1), (8, 2), (2, 1), (8, 3), (1, 1)]
+    answers = await asyncio.gather(*(callers.call("tenant", "POST", "/v1/reservations", asked(*one)) for one in wanted))
+
+    assert [status for status, _ in answers] == [201, 403, 201, 403, 201]

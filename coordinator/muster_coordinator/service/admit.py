@@ -17,7 +17,7 @@ from muster_coordinator.service import draft as drafts
 from muster_coordinator.service.access import audit
 from muster_coordinator.service.access.caller import Resource
 from muster_coordinator.service.access.guard import Guard, of_reservation
-from muster_coordinator.service.access.weight import weight_of
+from muster_coordinator.service.access.weight import weight_of_reservation
 from muster_coordinator.service.accounts.charge import OverQuota, charge, over_quota
 from muster_coordinator.service.bodies import Asked, ReservationRequest
 from muster_coordinator.service.conditions import condition_of, lost_race, unschedulable
@@ -186,8 +186,7 @@ def check_new(connection: Connection, guard: Guard | None, reservation: Reservat
         Problem: `FORBIDDEN`.
     """
     if guard is not None:
-        weight = weight_of(reservation.shape, reservation.size, reservation.start_ms, reservation.duration_ms)
-        guard.check(connection, of_reservation(reservation, pool_row), weight)
+        guard.check(connection, of_reservation(reservation, pool_row), weight_of_reservation(reservation))
 
 
 def audited(guard: Guard | None, reservation: Reservation, fact: Fact | None) -> list[audit.Row]:

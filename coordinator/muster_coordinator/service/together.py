@@ -18,12 +18,12 @@ from muster_coordinator.core.quota import Allowance, Verdict, least_milli
 from muster_coordinator.core.snapshot import Snapshot
 from muster_coordinator.service import draft as drafts
 from muster_coordinator.service.access import audit
-from muster_coordinator.service.access.guard import Guard
+from muster_coordinator.service.access.guard import Guard, of_reservation
+from muster_coordinator.service.access.weight import weight_of_reservation
 from muster_coordinator.service.accounts.charge import OverQuota, allowances, charge_new, judged
 from muster_coordinator.service.admit import (
     Admitted,
     audited,
-    check_new,
     decide,
     new_rows,
     placement,
@@ -160,9 +160,13 @@ def enter_all(connection: Connection, at: Moment, batch: Batch) -> list[Admitted
 
 def _check(connection: Connection, pool_row: read.PoolRow, made: Sequence[tuple[Drafted, Reservation]]) -> None:
     """Let each go their own way, and be told alone, where one of them is not allowed to."""
-    for one, reservation in made:
+    guarded = [(one.guard, reservation) for one, reservation in made if one.guard is not None]
+    if not guarded:
+        return
+    policies = guarded[0][0].book.current(connection).policies
+    for guard, reservation in guarded:
         try:
-            check_new(connection, one.guard, reservation, pool_row)
+            guard.judge(policies, of_reservation(reservation, pool_row), weight_of_reservation(reservation))
         except Problem:
             raise NotAsPlannedError from None
 

@@ -95,7 +95,7 @@ class PolicyAnswer(Message):
 
     allowed: bool
     policies: list[str]  # that decided: those that forbid, else those that permit; none where none permits
-    errors: list[str]  # of policies that could not be judged, and were left out
+    errors: list[str]  # of policies that could not be judged: it is denied for that
     context: dict[str, int | str | bool]
     explanation: str
 

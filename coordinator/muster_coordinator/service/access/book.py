@@ -37,7 +37,10 @@ class AccessBook:
             rows = connection.execute(select(ACCESS_POLICY).order_by(ACCESS_POLICY.c.name))
             added = [NamedPolicy(row.name, row.text) for row in rows]
             has_tokens = connection.execute(select(TOKEN.c.id).limit(1)).first() is not None
-            self._latest = latest = Access(Policies(version, added), has_tokens)
+            latest = Access(Policies(version, added), has_tokens)
+            # A transaction that began before the last change sees what was: for itself alone.
+            if version > self._latest.policies.version:
+                self._latest = latest
         return latest
 
 

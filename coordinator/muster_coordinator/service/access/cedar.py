@@ -1,6 +1,7 @@
 """Decisions by Cedar: the schema of what policies may speak of, policies with names, and what they say to a call.
 
-Deny wins, and what nothing permits is denied. Source: the Cedar policy language, version 4.
+Deny wins, and what nothing permits is denied. A policy that cannot be judged, since its arithmetic runs over, denies:
+Cedar itself would leave it out, and what it was to forbid would be open. Source: the Cedar policy language, version 4.
 """
 
 import threading
@@ -13,12 +14,19 @@ from typing import Any, Final, cast
 import cedarpy
 
 from muster_coordinator.service.access.actions import ACTIONS, Action
-from muster_coordinator.service.access.caller import Caller, Resource
+from muster_coordinator.service.access.caller import LOCAL, ROOT, Caller, Resource
 from muster_coordinator.service.access.weight import Weight
 from muster_shared.codec import dumps, loads
 
 _KEPT_MAX: Final = 8_192  # decisions that are remembered: a large fleet's nodes, twice each
 _NUMBER: Final = "#"  # parts the name of a policy from the number of a statement in it
+
+BY_CONFIGURATION: Final = "(the configuration)"
+"""Stands for a policy where none is asked."""
+
+_KEYS: Final = frozenset({"compute:policy:list", "compute:policy:read", "compute:policy:remove", "compute:policy:test"})
+_WITH_KEYS: Final = frozenset({ROOT, LOCAL})
+# A policy that forbids everything is a slip of the pen: whoever holds the configuration can take it back.
 
 _ENTITIES: Final = """
 entity Role;
@@ -51,7 +59,7 @@ class Decision:
 
     is_allowed: bool
     policies: tuple[str, ...] = ()  # names of those that decided; none where nothing permits
-    errors: tuple[str, ...] = ()  # of policies that could not be judged, and were left out
+    errors: tuple[str, ...] = ()  # of policies that could not be judged: it is denied for that
 
 
 @cache
@@ -132,6 +140,8 @@ class Policies:
         """Tell whether somebody may do something. An action that nobody knows is denied."""
         if action not in ACTIONS:
             return Decision(is_allowed=False, errors=(f"there is no action {action!r}",))
+        if caller in _WITH_KEYS and action in _KEYS:
+            return Decision(is_allowed=True, policies=(BY_CONFIGURATION,))
         if weight is not None:
             return self._decided(caller, action, resource, weight)
         key = (caller, action, resource)
@@ -156,4 +166,7 @@ class Policies:
         answer = cedarpy.is_authorized(request, self._set, list(entities.values()), _schema())  # pyright: ignore[reportUnknownMemberType] - its dicts are bare
         told = answer.diagnostics
         names = dict.fromkeys(reason.partition(_NUMBER)[0] for reason in told.reasons)
-        return Decision(answer.allowed, tuple(sorted(names)), tuple(str(error) for error in told.errors))
+        errors = tuple(map(str, told.errors))
+        if answer.allowed and errors:
+            return Decision(is_allowed=False, errors=errors)
+        return Decision(answer.allowed, tuple(sorted(names)), errors)

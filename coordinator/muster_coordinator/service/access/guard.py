@@ -10,7 +10,7 @@ from muster_coordinator.core.model import Reservation
 from muster_coordinator.service.access import audit
 from muster_coordinator.service.access.book import AccessBook
 from muster_coordinator.service.access.caller import Caller, Resource
-from muster_coordinator.service.access.cedar import Decision
+from muster_coordinator.service.access.cedar import Decision, Policies
 from muster_coordinator.service.access.weight import Weight
 from muster_coordinator.store.commit import JOURNAL, Journal
 from muster_coordinator.store.read import PoolRow
@@ -42,8 +42,15 @@ class Guard:
         Raises:
             Problem: `FORBIDDEN`, with the names of those that forbid.
         """
+        self.judge(self.book.current(connection).policies, resource, weight, action)
+
+    def judge(self, policies: Policies, resource: Resource, weight: Weight | None, action: str | None = None) -> None:
+        """Ask these policies, which whoever calls has of this transaction.
+
+        Raises:
+            Problem: As `check` does.
+        """
         wanted = action or self.action
-        policies = self.book.current(connection).policies
         self.take(policies.decide(self.caller, wanted, resource, weight), wanted, weight)
 
     def take(self, decision: Decision, action: str, weight: Weight | None = None) -> None:
@@ -60,6 +67,12 @@ class Guard:
             named = ", ".join(map(repr, decision.policies))
             raise Problem(
                 Code.FORBIDDEN, f"{action}{asked} is forbidden by the policy {named}: ask for less, or elsewhere"
+            )
+        if decision.errors:
+            raise Problem(
+                Code.FORBIDDEN,
+                f"{action}{asked} is refused because a policy could not be judged; ask an operator to mend it: "
+                f"{decision.errors[0]}",
             )
         roles = ", ".join(self.caller.roles) or "none"
         raise Problem(

@@ -118,7 +118,11 @@ def _explained(decision: Decision, action: str) -> str:
     named = ", ".join(decision.policies)
     if decision.is_allowed:
         return f"{action} is permitted by {named}, and nothing forbids it"
-    return f"{action} is forbidden by {named}" if named else f"no policy permits {action}, so it is denied"
+    if named:
+        return f"{action} is forbidden by {named}"
+    if decision.errors:
+        return f"{action} is denied, since a policy could not be judged: {decision.errors[0]}"
+    return f"no policy permits {action}, so it is denied"
 
 
 def _weight(asked: PolicyQuestion, now_ms: int) -> Weight:

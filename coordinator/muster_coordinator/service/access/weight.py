@@ -1,9 +1,9 @@
 """How much a draft asks for, as policies see it: computed here, whatever fields the caller has sent."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from muster_coordinator.core.model import Entry, Shape
+from muster_coordinator.core.model import Entry, Reservation, Shape
 from muster_shared.devices import MILLI_PER_GPU
 
 _SLICES_MAX: Final = 7  # compute slices of a GPU, of which a MIG profile such as 3g.40gb names its part
@@ -33,6 +33,13 @@ class Weight:
             "binding": self.binding,
             "spot": self.spot,
         }
+
+
+def weight_of_reservation(one: Reservation, *, size: int | None = None, duration_ms: int | None = None) -> Weight:
+    """Weigh a reservation, or what it is to become: another `size` in nodes, another `duration_ms`."""
+    wanted_ms = one.duration_ms if duration_ms is None else duration_ms
+    weight = weight_of(one.shape, one.size if size is None else size, one.start_ms, wanted_ms)
+    return replace(weight, spot=one.spot)
 
 
 def weight_of(shape: Shape, size: int, start_ms: int, duration_ms: int) -> Weight:

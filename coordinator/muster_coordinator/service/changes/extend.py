@@ -10,7 +10,7 @@ from muster_coordinator.core.model import BindState, State
 from muster_coordinator.core.timeline.reach import Limit, LimitCode, Reach, longest_end
 from muster_coordinator.service import look, when
 from muster_coordinator.service.access.guard import Guard, of_reservation
-from muster_coordinator.service.access.weight import weight_of
+from muster_coordinator.service.access.weight import weight_of_reservation
 from muster_coordinator.service.changes.bodies import ExtendedView, ExtendRequest, ExtensionView, Obstacle
 from muster_coordinator.service.changes.cancel import Held, held
 from muster_coordinator.service.waiting import pending_columns
@@ -69,7 +69,7 @@ def _check(connection: Connection, guard: Guard | None, mine: Held, wanted_ms: i
     one = mine.reservation
     if guard is not None:
         duration_ms = one.duration_ms if wanted_ms is None else wanted_ms - one.start_ms
-        weight = weight_of(one.shape, one.size, one.start_ms, duration_ms)
+        weight = weight_of_reservation(one, duration_ms=duration_ms)
         guard.check(connection, of_reservation(one, mine.pool_row), weight)
 
 

@@ -12,7 +12,7 @@ from muster_coordinator.core.model import Member, State
 from muster_coordinator.core.repair.shrink import leaving, split_segments
 from muster_coordinator.service import look
 from muster_coordinator.service.access.guard import Guard, of_reservation
-from muster_coordinator.service.access.weight import weight_of
+from muster_coordinator.service.access.weight import weight_of_reservation
 from muster_coordinator.service.accounts.charge import charge_less
 from muster_coordinator.service.advance import advance
 from muster_coordinator.service.changes.bodies import ShrinkRequest, ShrunkView
@@ -67,8 +67,7 @@ def try_shrink(
 def _check(connection: Connection, guard: Guard | None, mine: Held, size: int) -> None:
     one = mine.reservation
     if guard is not None:
-        weight = weight_of(one.shape, size, one.start_ms, one.duration_ms)
-        guard.check(connection, of_reservation(one, mine.pool_row), weight)
+        guard.check(connection, of_reservation(one, mine.pool_row), weight_of_reservation(one, size=size))
 
 
 def _view(connection: Connection, reservation_id: str, dropped: list[str]) -> ShrunkView:
