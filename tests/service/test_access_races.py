@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from sqlalchemy import delete, select, update
+from sqlalchemy import Connection, delete, select, update
 
 from muster_coordinator.api.admission import created
 from muster_coordinator.service.access import audit, policies
@@ -17,6 +17,7 @@ from muster_coordinator.service.bodies import ReservationRequest
 from muster_coordinator.store.ledger_tables import AUDIT
 from muster_coordinator.store.tables import RESERVATION
 from muster_shared.errors import Code, Problem
+from tests.support.coordinator import Parked
 from tests.support.coordinator_kill import KilledError, When, mortal
 from tests.support.postgres import Cluster
 from tests.support.service_world import SECOND, Coordinator, World, asks, world_on
@@ -76,6 +77,41 @@ async def test_two_replicas_that_chain_at_once_make_one_chain(shared: tuple[Worl
 
     verdict = await other.database.read(audit.verify)
     assert (verdict.sound, verdict.rows, verdict.pending) == (True, 12, 0)
+
+
+async def test_a_row_that_is_committed_late_gets_its_place_after_those_that_a_replica_is_about_to_chain(
+    shared: tuple[World, Coordinator],
+) -> None:
+    world, other = shared
+    late, slow = Parked(), Parked()
+    guard = Guard(ADA, other.services.book, "compute:reservation:cancel", world.now_ms)
+
+    def write(connection: Connection, parked: Parked | None, subject: str) -> None:
+        guard.subject = subject
+        audit.write(connection, [guard.row()])
+        if parked is not None:
+            parked.stop(connection)
+
+    def chain(connection: Connection) -> None:
+        audit.chain(connection, 10)
+        slow.stop(connection)
+
+    async with asyncio.TaskGroup() as acts:
+        acts.create_task(other.database.write(write, late, "first to be written"))
+        await late.stopped.wait()
+        await other.database.write(write, None, "first to be committed")
+        acts.create_task(world.coordinator.database.write(chain))
+        await slow.stopped.wait()
+        late.go_on()
+        waits = acts.create_task(chain_all(other))
+        await other.database.read(audit.verify)
+        slow.go_on()
+    assert waits.done()
+
+    verdict = await other.database.read(audit.verify)
+    rows = await other.database.read(audit.listed, audit.Wanted(), after=0, limit=10)
+    assert (verdict.sound, verdict.pending) == (True, 0)
+    assert [row.object for row in rows] == ["first to be committed", "first to be written"]
 
 
 async def test_what_one_replica_forbids_the_other_forbids_from_its_next_create_on(
