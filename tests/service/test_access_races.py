@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, delete, select, text, update
 
 from muster_coordinator.api.admission import created
 from muster_coordinator.service.access import audit, policies
@@ -79,6 +79,11 @@ async def test_two_replicas_that_chain_at_once_make_one_chain(shared: tuple[Worl
     assert (verdict.sound, verdict.rows, verdict.pending) == (True, 12, 0)
 
 
+def blocked(connection: Connection) -> int:
+    """Count the locks that somebody waits for."""
+    return int(connection.execute(text("SELECT count(*) FROM pg_locks WHERE NOT granted")).scalar_one())
+
+
 async def test_a_row_that_is_committed_late_gets_its_place_after_those_that_a_replica_is_about_to_chain(
     shared: tuple[World, Coordinator],
 ) -> None:
@@ -97,16 +102,17 @@ async def test_a_row_that_is_committed_late_gets_its_place_after_those_that_a_re
         slow.stop(connection)
 
     async with asyncio.TaskGroup() as acts:
-        acts.create_task(other.database.write(write, late, "first to be written"))
+        first = acts.create_task(other.database.write(write, late, "first to be written"))
         await late.stopped.wait()
         await other.database.write(write, None, "first to be committed")
         acts.create_task(world.coordinator.database.write(chain))
         await slow.stopped.wait()
         late.go_on()
-        waits = acts.create_task(chain_all(other))
-        await other.database.read(audit.verify)
+        await first
+        acts.create_task(chain_all(other))
+        while not await other.database.read(blocked):
+            pass
         slow.go_on()
-    assert waits.done()
 
     verdict = await other.database.read(audit.verify)
     rows = await other.database.read(audit.listed, audit.Wanted(), after=0, limit=10)
