@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -39,6 +40,10 @@ async def kept(coordinator: Coordinator) -> list[str]:
     """Return what the rows of the audit log are about."""
     asked = select(AUDIT.c.object).order_by(AUDIT.c.number)
     return await coordinator.database.read(lambda connection: list(connection.execute(asked).scalars()))
+
+
+def reservation_ids(connection: Connection) -> list[str]:
+    return list(connection.execute(select(RESERVATION.c.id).order_by(RESERVATION.c.id)).scalars())
 
 
 async def chain_all(coordinator: Coordinator, batch: int = 3) -> None:
@@ -138,7 +143,7 @@ async def test_what_one_replica_forbids_the_other_forbids_from_its_next_create_o
 async def test_killed_at_any_commit_a_create_and_its_row_are_both_there_or_neither(world: World, when: When) -> None:
     await world.join("a1")
     for kill_at in (1, 2, 3):
-        await world.restart(lambda url, kill_at=kill_at: mortal(url, kill_at=kill_at, when=when))  # type: ignore[misc]
+        await world.restart(partial(mortal, kill_at=kill_at, when=when))
         world.clock.ms += 16 * SECOND
         try:
             for number in range(2):
@@ -147,10 +152,7 @@ async def test_killed_at_any_commit_a_create_and_its_row_are_both_there_or_neith
         except KilledError:
             await world.restart()
 
-        stored = select(RESERVATION.c.id).order_by(RESERVATION.c.id)
-        made = await world.coordinator.database.read(
-            lambda connection, stored=stored: list(connection.execute(stored).scalars())  # type: ignore[misc]
-        )
+        made = await world.coordinator.database.read(reservation_ids)
         assert sorted(await kept(world.coordinator)) == made
 
 
