@@ -74,7 +74,3 @@ def findings(answer: Answer, *, wide: bool) -> list[Table]:  # noqa: ARG001 - ev
     """One row a broken rule."""
     rows = ([item[key] for key in ("rule", "subject", "message", "says")] for item in items(answer))
     return [table("RULE SUBJECT FINDING MUST-HOLD", rows)]
-
-
-def _yes(flag: object) -> str:
-    return "yes" if flag else "no"
