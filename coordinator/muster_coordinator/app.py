@@ -134,6 +134,7 @@ async def running(config: Config, clock: Clock) -> AsyncGenerator[Running]:
         await database.read(services.book.current)
         holder = f"{socket.gethostname()}-{os.getpid()}-{clock.moment().chance.getrandbits(32):08x}"
         pools = PoolPass(database, clock, changed, index, holder)
+        await pools.lead()
         tick_s = config.tick_ms / 1000
         # Whatever this process commits wakes these two; only another replica's changes need a look of their own.
         look_s = _ALONE_S if database.is_sqlite else tick_s

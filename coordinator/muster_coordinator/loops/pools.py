@@ -48,6 +48,11 @@ class PoolPass:
         self._lives += 1
         self._holder = f"{self._name}#{self._lives}"
 
+    async def lead(self) -> None:
+        """Lead every pool that nobody leads: before anybody asks, or the time without a leader looks like silence."""
+        for agenda in await self._database.read(sweep.agendas, self._clock.moment(), self._holder, self._index):
+            await self._database.write(sweep.lead, self._clock.moment(), agenda.pool_row.id, self._holder)
+
     async def run_once(self) -> None:
         """One pass. What it does not finish, the next one finds again by stored state and clock."""
         for agenda in await self._database.read(sweep.agendas, self._clock.moment(), self._holder, self._index):
