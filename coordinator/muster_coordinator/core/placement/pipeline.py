@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from heapq import nsmallest
+from itertools import islice
 from typing import Final
 
 from muster_coordinator.core.model import Agreed, Policy, Request
@@ -23,6 +24,9 @@ from muster_coordinator.core.placement.standing import Group
 from muster_coordinator.core.snapshot import Snapshot
 
 _DEFAULTS = Policy()
+
+_TROUBLED: Final = 1 << 20
+"""Added to what a node has left over where it is in trouble: more than any node has atoms."""
 
 _SCORED_MAX: Final = 96
 """Nodes that are scored where many domains are equally tight, as in an empty pool: a few milliseconds' worth."""
@@ -128,27 +132,28 @@ def _share(
     size: int,
 ) -> Share:
     views, window = snapshot.ordered, request.window
-    places = [
-        (not views[number].is_sound, (fitting.bookable[number] & ~fitting.picked[number]).bit_count(), number)
-        for number in fitting.numbers(group)
+    bookable, picked, numbers = fitting.bookable, fitting.picked, fitting.numbers(group)
+    # Of many, only those are scored that can be among the best: trouble is compared first, then what is left over.
+    keys = [
+        (bookable[number] & ~picked[number]).bit_count() + (0 if views[number].is_sound else _TROUBLED)
+        for number in numbers
     ]
-    # Of many, only those are scored that can be among the best: trouble and leftovers are compared first.
-    last = nsmallest(size, places)[-1][:2]
+    last = nsmallest(size, keys)[-1]
     fits: list[Fit] = []
-    spare: Fit | None = None  # one of the rest is enough to know that there is any
-    for troubled, left, number in places:
-        view, mask = views[number], fitting.picked[number]
-        if (troubled, left) > last:
-            if spare is None and not troubled:
-                spare = Fit(view.node.id, mask, left)
+    for key, number in zip(keys, numbers, strict=True):
+        if key > last:
             continue
+        view, mask, left = views[number], picked[number], key % _TROUBLED
         gaps = view.gaps(mask, window) if view.node.booked else (None, None)
-        offer = Offer(mask, left, gaps)
         shreds = sum(1 for gap_ms in gaps if gap_ms is not None and 0 < gap_ms < policy.usable_gap_ms)
-        points = score(view, request, offer, scorers)
-        fits.append(Fit(view.node.id, mask, left, points, not troubled, shreds))
-    rest = () if spare is None else (spare,)
-    return Share(group, (*fits, *rest), size, fitting.breaks_whole(group, size))
+        points = score(view, request, Offer(mask, left, gaps), scorers)
+        fits.append(Fit(view.node.id, mask, left, points, key < _TROUBLED, shreds))
+    # One of the rest is enough to know that there is any.
+    rest = (number for key, number in zip(keys, numbers, strict=True) if last < key < _TROUBLED)
+    for number in islice(rest, 1):
+        left = (bookable[number] & ~picked[number]).bit_count()
+        fits.append(Fit(views[number].node.id, picked[number], left))
+    return Share(group, tuple(fits), size, fitting.breaks_whole(group, size))
 
 
 def _drawn(candidates: list[Candidate], seed: int, top_n: int) -> Candidate:
