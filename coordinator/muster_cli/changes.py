@@ -3,11 +3,11 @@
 import click
 
 from muster_cli import change_rows
-from muster_cli.client import Document, part
+from muster_cli.client import Document
 from muster_cli.failures import Exit, Failure
 from muster_cli.inputs import DURATION, INSTANT
 from muster_cli.moments import moment
-from muster_cli.reservations import PATH
+from muster_cli.naming import reservation_path
 from muster_cli.session import Session, connected, say
 
 
@@ -29,7 +29,7 @@ def extend(session: Session, /, reservation: str, by: str | None, until: str | N
         raise click.UsageError("Give one of --by and --until, or --dry-run to learn the longest possible end.")
     wanted = {"by": by, "until": until, "dryRun": dry_run or None}
     body = {name: value for name, value in wanted.items() if value is not None}
-    answer = session.client.send("POST", f"{PATH}/{part(reservation)}/extend", body=body)
+    answer = session.client.send("POST", f"{reservation_path(session, reservation)}/extend", body=body)
     session.show(answer, change_rows.extended)
     found: Document = answer.document["extension"]
     if not found["fits"]:
@@ -57,9 +57,8 @@ def shrink(session: Session, /, reservation: str, to: int | None, drop: str | No
     if drop is not None and not names:
         raise click.UsageError("Name at least one node with --drop.")
     body: dict[str, object] = {"to": to} if drop is None else {"drop": names}
-    answer = session.client.send(
-        "POST", f"{PATH}/{part(reservation)}/shrink", body={**body, "dryRun": True} if dry_run else body
-    )
+    path = f"{reservation_path(session, reservation)}/shrink"
+    answer = session.client.send("POST", path, body={**body, "dryRun": True} if dry_run else body)
     session.show(answer, change_rows.shrunk)
     say(_what_leaves(answer.document, dry_run=dry_run))
 

@@ -3,9 +3,8 @@
 import click
 
 from muster_cli import change_rows
-from muster_cli.client import Document, part
 from muster_cli.failures import Exit, Failure
-from muster_cli.reservations import PATH
+from muster_cli.naming import reservation_path
 from muster_cli.session import Session, connected, say
 
 
@@ -22,9 +21,9 @@ def repair(session: Session, /, reservation: str, avoid: tuple[str, ...], *, dry
     """
     wanted: dict[str, object] = {"avoid": list(avoid), "dryRun": dry_run}
     body = {name: value for name, value in wanted.items() if value}
-    answer = session.client.send("POST", f"{PATH}/{part(reservation)}/repair", body=body)
+    answer = session.client.send("POST", f"{reservation_path(session, reservation)}/repair", body=body)
     session.show(answer, change_rows.repaired)
-    told: Document = answer.document["repair"]
+    told = answer.document["repair"]
     if not told["fits"]:
         advice = "Next: free or add nodes, or let it wait: it is tried again by itself."
         raise Failure(f"No plan B: {told['message']}", Exit.CONFLICT, (advice,))

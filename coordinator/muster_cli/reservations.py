@@ -1,22 +1,19 @@
 """Commands of tenants: reserve, preview, get, list, cancel, release."""
 
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from muster_cli import rows
-from muster_cli.client import Answer, part
+from muster_cli.client import Answer
 from muster_cli.failures import Failure
 from muster_cli.fitting import misfit, pending_sentence
 from muster_cli.inputs import DURATION, KEY
+from muster_cli.naming import LIVE, PATH, reservation_path
 from muster_cli.request import body_of, described
 from muster_cli.session import Session, confirm, confirmed, connected, say
 from muster_cli.waiting import STATES, wait_for
 from muster_shared.time import parse_duration
-
-PATH = "/v1/reservations"
-
-_LIVE: Final = ",".join(state for state in STATES if state != "ended")
 
 
 @click.command
@@ -78,8 +75,8 @@ def preview(session: Session, /, **flags: Any) -> None:  # noqa: ANN401 - the fl
 @click.argument("reservation")
 @connected
 def get(session: Session, /, reservation: str) -> None:
-    """Show a reservation with its members."""
-    session.show(session.client.get(_path(reservation)), rows.reservation)
+    """Show a reservation, given by id or name, with its members."""
+    session.show(session.client.get(reservation_path(session, reservation)), rows.reservation)
 
 
 @click.command("list")
@@ -87,6 +84,7 @@ def get(session: Session, /, reservation: str) -> None:
 @click.option("--pool", help="Only in this pool.")
 @click.option("--state", type=click.Choice(STATES), help="Only in this state.")
 @click.option("--series", metavar="SERIES", help="Only occurrences of this series.")
+@click.option("--name", metavar="NAME", help="Only those of this name.")
 @click.option("--all", "everything", is_flag=True, help="Those that have ended too.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many; all when absent.")
 @connected
@@ -97,6 +95,7 @@ def list_(
     pool: str | None,
     state: str | None,
     series: str | None,
+    name: str | None,
     limit: int | None,
     *,
     everything: bool,
@@ -104,8 +103,8 @@ def list_(
     """List reservations that have not ended. REASON tells why one is not running."""
     if everything and state is not None:
         raise click.UsageError("Only one of --all and --state.")
-    states = None if everything else state or _LIVE
-    query = {"tenantId": tenant, "poolId": pool, "state": states, "seriesId": series}
+    states = None if everything else state or LIVE
+    query = {"tenantId": tenant, "poolId": pool, "state": states, "seriesId": series, "name": name}
     session.show(session.client.pages(PATH, query, limit), rows.reservations)
 
 
@@ -127,10 +126,6 @@ def release(session: Session, /, reservations: tuple[str, ...], *, yes: bool) ->
     _end(session, reservations, "release", yes=yes)
 
 
-def _path(reservation: str) -> str:
-    return f"{PATH}/{part(reservation)}"
-
-
 def _show_preview(session: Session, body: dict[str, object]) -> None:
     answer = session.client.send("POST", "/v1/capacity/preview", body=body)
     if session.output == "name":
@@ -150,7 +145,7 @@ def _end(session: Session, reservations: tuple[str, ...], verb: str, *, yes: boo
     failure: Failure | None = None
     for reservation in reservations:
         try:
-            answer = session.client.send("POST", f"{_path(reservation)}/{verb}")
+            answer = session.client.send("POST", f"{reservation_path(session, reservation)}/{verb}")
         except Failure as refusal:
             refusal.show()
             failure = failure or refusal

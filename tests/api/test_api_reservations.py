@@ -100,6 +100,15 @@ async def test_pages_together_list_everything_once(api: Api) -> None:
     assert [item["id"] for item in mine["items"]] == ids[1::2]
 
 
+async def test_a_list_is_of_one_name_where_one_is_asked_for(api: Api) -> None:
+    for name in ("train", "eval", "train"):
+        await api.call("POST", "/v1/reservations", {**ASKED, "name": name})
+
+    _, page = await api.call("GET", "/v1/reservations?name=train")
+
+    assert [one["name"] for one in page["items"]] == ["train", "train"]
+
+
 async def test_a_refused_change_answers_a_conflict_and_changes_nothing(api: Api) -> None:
     await api.join("a1")
     _, booked = await api.call("POST", "/v1/reservations", {**ASKED, "start": "+1h"})

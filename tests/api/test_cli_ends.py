@@ -241,6 +241,7 @@ async def test_a_token_cannot_smuggle_a_header(coordinator: Coordinator, token: 
 
 
 async def test_arguments_that_are_no_text_are_sent_as_something_harmless(coordinator: Coordinator) -> None:
+    coordinator.answer("GET /v1/reservations", {"items": []})
     coordinator.refuse("GET /v1/reservations/?", 404, "NOT_FOUND", "No")
 
     result = await coordinator.muster("get", "\udcff")

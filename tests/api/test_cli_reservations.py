@@ -276,9 +276,9 @@ async def test_names_alone_feed_other_commands(coordinator: Coordinator) -> None
 
 
 async def test_no_name_steers_the_terminal(coordinator: Coordinator) -> None:
-    coordinator.answer("GET /v1/reservations/x", reservation(name="a\x1b[2Jb\u202ec", tenantId="[red]acme[/red]"))
+    coordinator.answer("GET /v1/reservations/rsv_1", reservation(name="a\x1b[2Jb\u202ec", tenantId="[red]acme[/red]"))
 
-    result = await coordinator.muster("get", "x", "-o", "wide")
+    result = await coordinator.muster("get", "rsv_1", "-o", "wide")
 
     assert "a\ufffd[2Jb\ufffdc" in result.stdout
     assert "[red]acme[/red]" in result.stdout
@@ -358,3 +358,27 @@ Pending, and waiting will not help unless the pool changes: it can never fit in 
 Next: muster cancel rsv_2, then change --node-selector or --pool.
 """,
     )
+
+
+async def test_a_reservation_may_be_called_by_its_name(coordinator: Coordinator) -> None:
+    """The one that has not ended; of several, none is guessed; where none is left, the last that had it."""
+    live = "pending,placed,binding,active,ending".replace(",", "%2C")
+    named = f"GET /v1/reservations?name=train&state={live}"
+    coordinator.answer("GET /v1/reservations", {"items": [reservation(id="rsv_7", name="train")]})
+    coordinator.answer("GET /v1/reservations/rsv_7", reservation(id="rsv_7", name="train"))
+
+    shown = await coordinator.muster("get", "train")
+
+    assert shown.exit_code == 0, shown.stderr
+    assert [asked.call for asked in coordinator.asked] == [named, "GET /v1/reservations/rsv_7"]
+
+
+async def test_of_several_with_one_name_none_is_guessed(coordinator: Coordinator) -> None:
+    twice = [reservation(id="rsv_7", name="train"), reservation(id="rsv_8", name="train", state="pending")]
+    coordinator.answer("GET /v1/reservations", {"items": twice})
+
+    refused = await coordinator.muster("cancel", "train")
+
+    assert refused.exit_code == 4
+    assert refused.stderr.startswith("Error: 2 reservations are named 'train': give an id.\n  rsv_7  acme  ")
+    assert len(coordinator.asked) == 1

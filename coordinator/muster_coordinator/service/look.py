@@ -68,6 +68,7 @@ def reservations(
     pool_id: str | None = None,
     states: Collection[str] = (),
     series_id: str | None = None,
+    name: str | None = None,
     after: str | None = None,
     limit: int,
 ) -> list[ReservationView]:
@@ -81,6 +82,8 @@ def reservations(
         wanted = wanted.where(RESERVATION.c.state.in_(states))
     if series_id is not None:
         wanted = wanted.where(RESERVATION.c.series_id == series_id)
+    if name is not None:
+        wanted = wanted.where(RESERVATION.c.name == name)
     if after is not None:
         wanted = wanted.where(RESERVATION.c.id > after)
     return _reservations(connection, connection.execute(wanted).mappings().all())

@@ -24,6 +24,7 @@ class ReservationQuery(Request):
     pool_id: Text | None = None
     state: Text | None = Field(default=None, description="One state, or several with commas between them")
     series_id: Text | None = Field(default=None, description="Occurrences of this series")
+    name: Text | None = Field(default=None, description="Those that their owners gave this name")
     limit: Annotated[Count, Field(ge=1, le=look.PAGE_MAX)] = 100  # bounds beside a default would not be kept
     cursor: Text | None = None
 
@@ -54,6 +55,7 @@ async def listed(call: Call[Services, None, ReservationQuery]) -> Page:
         pool_id=query.pool_id,
         states=states,
         series_id=query.series_id,
+        name=query.name,
         after=query.cursor,
         limit=query.limit,
     )
