@@ -18,6 +18,16 @@ def tokens(answer: Answer, *, wide: bool) -> list[Table]:
     return [table(headers, (row(item) for item in items(answer)))]
 
 
+def join_tokens(answer: Answer, *, wide: bool) -> list[Table]:
+    """One row a join token."""
+
+    def row(item: Document) -> list[object]:
+        times = [moment(item.get(key), answer.now_ms, exact=wide) for key in ("created", "expires", "used")]
+        return [item["id"], item["nodeName"], item["poolName"], item["state"], *times]
+
+    return [table("ID NODE POOL STATE CREATED EXPIRES USED", (row(item) for item in items(answer)))]
+
+
 def policies(answer: Answer, *, wide: bool) -> list[Table]:
     """One row a policy; its text is shown by `muster policy show`."""
     headers = "NAME FROM VERSION CHANGED"

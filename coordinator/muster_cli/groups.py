@@ -47,3 +47,15 @@ class NounGroup(click.Group):
         if not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names):
             args = ["list", *args]
         return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb that is asked for, or say what was meant: one spelt alike, or to see the thing of that name."""
+        asked = args[0]
+        if asked not in self.commands and not asked.startswith("-"):
+            alike = " or ".join(get_close_matches(asked, self.commands))
+            shown = next((verb for verb in ("get", "show") if verb in self.commands), None)
+            meant = alike or (f"`{ctx.command_path} {shown} {asked}`" if shown else "")
+            ctx.fail(f"No such command {asked!r}.{f' Did you mean {meant}?' if meant else ''}")
+        return super().resolve_command(ctx, args)

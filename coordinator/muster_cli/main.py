@@ -27,6 +27,7 @@ _PLACES = {
     "events": "muster_cli.events:events",
     "webhooks": "muster_cli.webhooks:webhooks",
     "tokens": "muster_cli.tokens:tokens",
+    "join-tokens": "muster_cli.join_tokens:join_tokens",
     "policy": "muster_cli.policy:policy",
     "audit": "muster_cli.audit:audit",
     "completion": "muster_cli.about:completion",

@@ -95,10 +95,18 @@ def preview(answer: Answer, *, wide: bool) -> list[Table]:
     row = ("yes" if item["fits"] else "no", start, end, item.get("topologyValue"), _condition(item))
     return [
         table("FITS START END TOPOLOGY REASON", [row]),
+        _quota(item),
         _planned(answer, wide=wide),
         blockers(answer, wide=wide),
         nearest(answer, wide=wide),
     ]
+
+
+def _quota(item: Document) -> Table:
+    """What it would add to what its tenant holds, in GPUs; nothing where the tenant has no limit."""
+    limit = item.get("quotaLimitMilli")
+    amounts = () if limit is None else (item.get("quotaMilli") or 0, item.get("quotaUsedMilli") or 0, limit)
+    return table("COSTS USED QUOTA", [[f"{amount / MILLI_PER_GPU:g}" for amount in amounts]] if amounts else ())
 
 
 def nearest(answer: Answer, *, wide: bool) -> Table:

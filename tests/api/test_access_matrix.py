@@ -23,7 +23,7 @@ RULES = {
     **dict.fromkeys(("reservation:list", "reservation:read", "series:list", "series:read", "event:list"), SEEN),
     **dict.fromkeys(("pool:list", "pool:read", "capacity:read"), SEEN),
     **dict.fromkeys(("node:list", "node:read", "maintenance:list", "maintenance:read"), MACHINES),
-    **dict.fromkeys(("webhook:list", "webhook:read", "webhook:deliveries", "token:list"), STAFF),
+    **dict.fromkeys(("webhook:list", "webhook:read", "webhook:deliveries", "token:list", "join-token:list"), STAFF),
     **dict.fromkeys(("policy:list", "policy:read", "policy:test", "audit:read", "audit:verify"), STAFF),
     **dict.fromkeys(("quota:list", "usage:list"), SEEN),
     "doctor:read": STAFF,
@@ -38,6 +38,7 @@ RULES = {
     **dict.fromkeys(("webhook:create", "webhook:remove", "webhook:test", "webhook:rotate", "webhook:settle"), OPERATOR),
     **dict.fromkeys(("webhook:enable", "webhook:disable", "webhook:replay"), OPERATOR),
     **dict.fromkeys(("token:create", "token:revoke", "policy:add", "policy:remove"), OPERATOR),
+    **dict.fromkeys(("join-token:create", "join-token:revoke"), OPERATOR),
     **dict.fromkeys(("node:report", "node:desired"), NODE),
 }
 """Who may take which action, written down a second time: not read from the policies that it checks."""

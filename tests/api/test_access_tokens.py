@@ -112,3 +112,20 @@ async def test_many_strangers_fill_no_disk(api: Api) -> None:
         assert (await api.call("POST", "/v1/pools", {"name": "x"}))[0] == 401
 
     assert len((await api.look())["audit"]) == 100
+
+
+async def test_a_host_joins_by_a_token_of_its_own_and_every_other_way_is_closed(tmp_path: Path) -> None:
+    async with api_on(str(tmp_path / "muster.db"), api_token=ROOT, join_token="of-the-configuration") as api:
+        root = {"Authorization": f"Bearer {ROOT}"}
+        host = {"name": "a1", "machineId": "machine-a1", "agentVersion": "1"}
+        _, made = await api.call("POST", "/v1/join-tokens", {"nodeName": "a1"}, **root)
+
+        statuses = [
+            (await api.call("POST", "/v1/nodes/register", host, **shown))[0]
+            for shown in ({}, bearer("muster_join_nobody"), bearer(made["token"]), bearer("of-the-configuration"))
+        ]
+        _, page = await api.call("GET", "/v1/join-tokens?all=true", **root)
+
+    assert statuses == [401, 401, 201, 201]
+    assert [(one["nodeName"], one["state"]) for one in page["items"]] == [("a1", "used")]
+    assert made["token"] not in str(page)

@@ -41,6 +41,24 @@ async def test_a_token_is_made_shown_once_used_and_revoked(tmp_path: Path) -> No
     assert listed.stdout.splitlines()[1].split()[:4] == ["ada", "tenant", "acme", "live"]
 
 
+async def test_a_host_is_let_in_by_a_token_that_is_listed_without_its_secret_and_ends(tmp_path: Path) -> None:
+    async with api_on(str(tmp_path / "m.db"), api_token=ROOT) as api:
+        made = await muster(api, "join-tokens", "create", "gpu-c1", "--for", "2h")
+        listed = await muster(api, "join-tokens")
+        name = (await muster(api, "join-tokens", "-o", "name")).stdout.strip()
+        revoked = await muster(api, "join-tokens", "revoke", name, "--reason", "wrong rack")
+        left = await muster(api, "join-tokens")
+        everything = await muster(api, "join-tokens", "list", "--all")
+
+    token = made.stderr.partition("Shown this once: ")[2].strip()
+    assert token.startswith("muster_join_")
+    assert listed.stdout.splitlines()[1].split()[:4] == [name, "gpu-c1", "default", "open"]
+    assert token not in listed.stdout
+    assert (revoked.exit_code, revoked.stderr) == (0, "gpu-c1 may no longer join by it.\n")
+    assert (left.stdout, left.stderr) == ("", "Nothing found.\n")
+    assert everything.stdout.splitlines()[1].split()[3] == "revoked"
+
+
 async def test_a_policy_is_tried_added_shown_and_removed(tmp_path: Path) -> None:
     path = tmp_path / "cap.cedar"
     path.write_text(CAP)

@@ -269,3 +269,12 @@ async def test_a_split_gpu_shows_its_instances_and_a_cut_one_its_shares(coordina
     ]
     assert ["MIG-1", "1g.10gb", "9GiB", "GPU-0002"] in lines
     assert "  1/1 mig 1g.10gb, 3/4 slot  " in result.stdout
+
+
+async def test_a_name_where_a_verb_belongs_is_answered_with_the_verb_that_was_meant(coordinator: Coordinator) -> None:
+    named = await coordinator.muster("nodes", "gpu-01")
+    misspelt = await coordinator.muster("nodes", "cordn", "gpu-01")
+
+    assert (named.exit_code, coordinator.asked) == (2, [])
+    assert "No such command 'gpu-01'. Did you mean `muster nodes get gpu-01`?" in named.stderr
+    assert "Did you mean cordon" in misspelt.stderr

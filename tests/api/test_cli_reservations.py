@@ -382,3 +382,12 @@ async def test_of_several_with_one_name_none_is_guessed(coordinator: Coordinator
     assert refused.exit_code == 4
     assert refused.stderr.startswith("Error: 2 reservations are named 'train': give an id.\n  rsv_7  acme  ")
     assert len(coordinator.asked) == 1
+
+
+async def test_a_preview_shows_what_its_tenant_holds_of_its_quota(coordinator: Coordinator) -> None:
+    limited = {**PREVIEW, "quotaMilli": 16_000, "quotaLimitMilli": 64_000, "quotaUsedMilli": 8_500}
+    coordinator.answer("POST /v1/capacity/preview", limited)
+
+    result = await coordinator.muster("preview", *RESERVE[1:])
+
+    assert "COSTS  USED  QUOTA\n16     8.5   64\n" in result.stdout

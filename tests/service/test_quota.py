@@ -349,3 +349,18 @@ async def listed(world: World) -> list[tuple[str, str | None]]:
     views = await world.coordinator.database.read(look.reservations, limit=10)
     views.sort(key=lambda one: one.start or 0)
     return [(one.state, one.condition.reason if one.condition else None) for one in views]
+
+
+async def test_a_series_of_which_no_occurrence_could_ever_be_is_refused_when_it_is_made(world: World) -> None:
+    await world.join("a1")
+    await limit(world, 4)
+    asked = SeriesRequest(
+        tenant_id="acme", devices=[DeviceRequest(count=8)], duration="1h", rule="FREQ=DAILY;COUNT=2", at="22:00"
+    )
+    before = await world.rows()
+
+    with pytest.raises(Problem, match="may hold 4 at once") as refusal:
+        await world.coordinator.database.flow(create_series, world.clock.moment(), asked)
+
+    assert refusal.value.code is Code.QUOTA_EXCEEDED
+    assert await world.rows() == before

@@ -15,6 +15,7 @@ from muster_coordinator.service.access.bodies import (
     VerifiedView,
 )
 from muster_coordinator.service.bodies import Page, Reason
+from muster_coordinator.service.nodes.join_bodies import JoinTokenRequest, JoinTokenSecret, JoinTokenView
 from muster_shared.errors import Code
 
 _MISSING: Final = (Code.NOT_FOUND,)
@@ -53,6 +54,39 @@ ACCESS_OPERATIONS: Final = (
         errors=_REFUSED,
         audience="operator",
         action="compute:token:revoke",
+    ),
+    Operation(
+        "POST",
+        "/v1/join-tokens",
+        "Make a token by which one host joins, shown this once",
+        access.join_token_created,
+        body=JoinTokenRequest,
+        answer=JoinTokenSecret,
+        status=201,
+        errors=_MISSING,
+        audience="operator",
+        action="compute:join-token:create",
+    ),
+    Operation(
+        "GET",
+        "/v1/join-tokens",
+        "List join tokens",
+        access.join_tokens_listed,
+        query=access.TokenQuery,
+        answer=Page,
+        audience="operator",
+        action="compute:join-token:list",
+    ),
+    Operation(
+        "POST",
+        "/v1/join-tokens/{id}/revoke",
+        "End a join token that nobody has used",
+        access.join_token_revoked,
+        body=Reason,
+        answer=JoinTokenView,
+        errors=_REFUSED,
+        audience="operator",
+        action="compute:join-token:revoke",
     ),
     Operation(
         "POST",

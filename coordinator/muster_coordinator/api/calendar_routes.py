@@ -26,7 +26,7 @@ CALENDAR_OPERATIONS: Final = (
         body=SeriesRequest,
         answer=SeriesView,
         status=201,
-        errors=(Code.NOT_FOUND, Code.IDEMPOTENCY_MISMATCH),
+        errors=(Code.NOT_FOUND, Code.IDEMPOTENCY_MISMATCH, Code.QUOTA_EXCEEDED),
         action="compute:series:create",
     ),
     Operation(

@@ -20,6 +20,8 @@ from muster_coordinator.service.access.bodies import (
 )
 from muster_coordinator.service.bodies import Page, Reason, WhenText
 from muster_coordinator.service.look import PAGE_MAX
+from muster_coordinator.service.nodes import join_tokens
+from muster_coordinator.service.nodes.join_bodies import JoinTokenRequest, JoinTokenSecret, JoinTokenView
 from muster_coordinator.service.when import instant
 from muster_shared.codec import Count, Request, Text, encode
 from muster_shared.errors import invalid
@@ -78,6 +80,30 @@ async def token_revoked(call: Call[Services, Reason, None]) -> TokenView:
     services = call.services
     at, reason = services.clock.moment(), call.body.reason
     view = await services.database.write(tokens.revoke, at, call.path["id"], reason, has_root=services.has_root)
+    services.recorded.beat()
+    return view
+
+
+async def join_token_created(call: Call[Services, JoinTokenRequest, None]) -> JoinTokenSecret:
+    """Make a join token; what its host shows is told this once."""
+    services = call.services
+    secret = join_tokens.PREFIX + services.clock.new_secret()
+    view = await services.database.write(join_tokens.create, services.clock.moment(), call.body, secret)
+    services.recorded.beat()
+    return JoinTokenSecret(**dict(view), token=secret)
+
+
+async def join_tokens_listed(call: Call[Services, None, TokenQuery]) -> Page:
+    """List join tokens."""
+    at = call.services.clock.moment()
+    return Page(items=await call.services.database.read(join_tokens.listed, at, everything=call.query.all))
+
+
+async def join_token_revoked(call: Call[Services, Reason, None]) -> JoinTokenView:
+    """End a join token that nobody has used."""
+    services = call.services
+    at, reason = services.clock.moment(), call.body.reason
+    view = await services.database.write(join_tokens.revoke, at, call.path["id"], reason)
     services.recorded.beat()
     return view
 

@@ -9,7 +9,7 @@ from pydantic import Field
 from muster_coordinator.api.operation import Call
 from muster_coordinator.api.services import Services
 from muster_coordinator.service.nodes import desired as desires
-from muster_coordinator.service.nodes import join
+from muster_coordinator.service.nodes import join, join_tokens
 from muster_coordinator.service.nodes.report import report
 from muster_shared.codec import Count, Request, Text, encode
 from muster_shared.errors import Code, Problem, invalid
@@ -30,10 +30,16 @@ class DesiredQuery(Request):
 async def registered(call: Call[Services, Registration, None]) -> Credential:
     """Let a host join."""
     services = call.services
-    if services.join_token is not None and not join.is_same_secret(call.token or "", services.join_token):
-        raise Problem(Code.UNAUTHENTICATED, "joining takes the coordinator's join token: set `join_token` at the agent")
-    token = services.clock.new_secret()
-    credential = await services.database.write(join.register, services.clock.moment(), call.body, token)
+    at, secret, shown = services.clock.moment(), services.clock.new_secret(), call.token or ""
+    if shown.startswith(join_tokens.PREFIX):
+        credential = await services.database.write(join_tokens.join_by, at, call.body, shown, secret)
+    elif services.join_token is None or join.is_same_secret(shown, services.join_token):
+        credential = await services.database.write(join.register, at, call.body, secret)
+    else:
+        raise Problem(
+            Code.UNAUTHENTICATED,
+            "joining takes a join token: set `join_token` at the agent to one that `muster join-tokens create` made",
+        )
     services.changed.beat()
     return credential
 

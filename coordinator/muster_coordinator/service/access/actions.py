@@ -59,6 +59,7 @@ _ALL: Final = (
     *_of("webhook", "Muster", test="change", rotate="change", settle="change", enable="change", disable="change"),
     *_of("webhook", "Muster", replay="change"),
     *_of("token", "Muster", list="read", create="change", revoke="change"),
+    *_of("join-token", "Muster", list="read", create="change", revoke="change"),
     *_of("policy", "Muster", list="read", read="read", test="ask", add="change", remove="change"),
     *_of("audit", "Muster", read="read", verify="read"),
     *_of("metrics", "Muster", read="read"),

@@ -87,6 +87,17 @@ def judged(reservation: Reservation, milli: int, allowance: Allowance) -> OverQu
     return OverQuota(reservation.tenant_id, milli, allowance.limit_milli, verdict is Verdict.NEVER)
 
 
+def refuse_never(connection: Connection, pool_id: str, tenant_id: str, milli: int) -> None:
+    """Refuse what is more than all that a tenant may hold: no waiting could help.
+
+    Raises:
+        Problem: `QUOTA_EXCEEDED`.
+    """
+    allowance = allowances(connection, pool_id, [tenant_id])[tenant_id]
+    if allowance.limit_milli is not None and allowance.verdict(milli) is Verdict.NEVER:
+        raise OverQuota(tenant_id, milli, allowance.limit_milli, never=True).problem
+
+
 def over_quota(connection: Connection, reservation: Reservation, milli: int) -> OverQuota | None:
     """Judge the first placement of a reservation, in the transaction that is about to make it.
 

@@ -28,7 +28,8 @@ def records(connection: Connection) -> Iterator[Finding]:
     ):
         yield Finding("I24", allocation_id, f"has a usage record, and is {state}")
     for allocation_id, start_ms, end_ms in connection.exec_driver_sql(
-        f"SELECT a.id, u.start_ms, u.end_ms {_JOINED} u.end_ms < u.start_ms OR u.tenant_id <> r.tenant_id "
+        f"SELECT a.id, u.start_ms, u.end_ms {_JOINED} u.end_ms < u.start_ms "
+        "OR u.tenant_id <> r.tenant_id OR u.pool_id <> r.pool_id OR u.reservation_id <> r.id OR u.node_id <> a.node_id "
         "OR (u.end_ms > u.start_ms AND u.start_ms < a.bound_ms) ORDER BY a.id"
     ):
-        yield Finding("I24", allocation_id, f"has a usage record of [{start_ms}, {end_ms}) that is not its own time")
+        yield Finding("I24", allocation_id, f"has a usage record of [{start_ms}, {end_ms}) that is not its own")

@@ -9,11 +9,13 @@ from sqlalchemy.exc import IntegrityError
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.model import EndReason
+from muster_coordinator.core.quota import least_milli
 from muster_coordinator.core.series import Recurrence, begun, checked_rule, occurrences, wall_time, zone_of
 from muster_coordinator.service import draft as drafts
 from muster_coordinator.service.access.caller import Resource
 from muster_coordinator.service.access.guard import Guard, watched
 from muster_coordinator.service.access.weight import weight_of
+from muster_coordinator.service.accounts.charge import refuse_never
 from muster_coordinator.service.admit import wanted_pool
 from muster_coordinator.service.changes.ends import end_at_once
 from muster_coordinator.service.series.bodies import SeriesRequest
@@ -84,6 +86,7 @@ def _created(connection: Connection, at: Moment, request: SeriesRequest, guard: 
     if guard is not None:
         weight = weight_of(shape, request.gang.size, first_ms, duration_ms)
         guard.check(connection, Resource("Series", series_id, pool_row.name, request.tenant_id), weight)
+    refuse_never(connection, pool_row.id, request.tenant_id, least_milli(shape, request.gang.size))
     row: dict[str, Any] = {
         "id": series_id,
         "tenant_id": request.tenant_id,
