@@ -42,7 +42,8 @@ from muster_coordinator.store import migrate
 from muster_coordinator.store.engine import Database, DatabaseInUseError
 
 _ALONE_S: Final = 10.0  # a safety net: in one process every change is a beat
-_RELAY_APART_S: Final = 0.05  # a burst of events is numbered together: nobody who watches them sees the difference
+_RELAY_APART_S: Final = 0.1  # a burst of events is numbered together: nobody who watches them sees the difference
+_CHAIN_APART_S: Final = 0.25  # nobody waits for a row of the audit log to be chained
 _RETRIES_S: Final = 1.0  # how late a delivery may be that is tried again
 _log = structlog.get_logger("muster_coordinator")
 
@@ -138,16 +139,15 @@ async def running(config: Config, clock: Clock) -> AsyncGenerator[Running]:
         tick_s = config.tick_ms / 1000
         # Whatever this process commits wakes these two; only another replica's changes need a look of their own.
         look_s = _ALONE_S if database.is_sqlite else tick_s
-        relay = Relay(database, published)
+        chain_s = min(_CHAIN_APART_S, tick_s / 2)
+        relay, chain = Relay(database, published), AuditRelay(database, services.book)
         deliveries = Deliveries(database, clock, post, counts, recorded)
         stack.push_async_callback(deliveries.close)
         rounds = {
             "pools": every(pools.run_once, tick_s, changed, "pools", counts, pools.begin_anew),
             "revs": every(revs.run_once, look_s, changed, "revs", counts),
             "relay": every(relay.run_once, look_s, recorded, "relay", counts, apart_s=_RELAY_APART_S),
-            "audit": every(
-                AuditRelay(database, services.book).run_once, look_s, recorded, "audit", counts, apart_s=_RELAY_APART_S
-            ),
+            "audit": every(chain.run_once, look_s - chain_s, recorded, "audit", counts, apart_s=chain_s),
             "webhooks": every(deliveries.run_once, _RETRIES_S, published, "webhooks", counts),
             "watchdog": ping_watchdog(),
         }

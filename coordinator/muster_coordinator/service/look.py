@@ -273,10 +273,14 @@ def _older_grant(row: RowMapping) -> int | None:
     return row["grant_until_ms"] if is_held and row["grant_until_ms"] < row["ends_ms"] else None
 
 
+_DEVICES: Final = select(ATOM.c.node_id, ATOM.c.number, ATOM.c.device).where(
+    ATOM.c.node_id.in_(bindparam("node_ids", type_=String, expanding=True))
+)
+
+
 def _devices(connection: Connection, node_ids: Collection[str]) -> defaultdict[str, dict[int, str]]:
     devices: defaultdict[str, dict[int, str]] = defaultdict(dict)
-    columns = (ATOM.c.node_id, ATOM.c.number, ATOM.c.device)
-    for node_id, number, device in connection.execute(select(*columns).where(ATOM.c.node_id.in_(node_ids))):
+    for node_id, number, device in connection.execute(_DEVICES, {"node_ids": list(node_ids)}):
         devices[node_id][number] = device
     return devices
 

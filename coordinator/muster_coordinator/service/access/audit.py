@@ -31,6 +31,13 @@ _HASHED: Final = (
     "before", "after", "former_hash",
 )  # fmt: skip
 _NEW: Final = insert(AUDIT)
+# Built once: they run after every change.
+_LOCK: Final = select(CLUSTER.c.id).with_for_update()
+_ANY_WAITING: Final = select(AUDIT.c.number).where(AUDIT.c.seq.is_(None)).limit(1)
+_WAITING: Final = (
+    select(AUDIT).where(AUDIT.c.seq.is_(None)).order_by(AUDIT.c.number).limit(bindparam("batch", type_=BigInteger))
+)
+_LAST: Final = select(AUDIT.c.seq, AUDIT.c.hash).where(AUDIT.c.seq.is_not(None)).order_by(AUDIT.c.seq.desc()).limit(1)
 _CHAINED: Final = (
     update(AUDIT)
     .where(AUDIT.c.number == bindparam("of_row", type_=BigInteger))
@@ -75,12 +82,11 @@ def write(connection: Connection, rows: Sequence[Row]) -> None:
 
 def chain(connection: Connection, batch: int) -> int:
     """Give the next places to committed rows that have none; return how many. Replicas take turns."""
-    waiting = select(AUDIT).where(AUDIT.c.seq.is_(None)).order_by(AUDIT.c.number).limit(batch)
-    if connection.execute(waiting.limit(1)).first() is None:
+    if connection.execute(_ANY_WAITING).first() is None:
         return 0
-    connection.execute(select(CLUSTER.c.id).with_for_update()).all()
-    rows = connection.execute(waiting).mappings().all()
-    last = connection.execute(_placed().order_by(AUDIT.c.seq.desc()).limit(1)).mappings().first()
+    connection.execute(_LOCK).all()
+    rows = connection.execute(_WAITING, {"batch": batch}).mappings().all()
+    last = connection.execute(_LAST).mappings().first()
     seq, former = (0, FIRST_HASH) if last is None else (last["seq"], last["hash"])
     links: list[Row] = []
     for seq, one in enumerate(rows, seq + 1):  # noqa: B020 - it goes on from the last place

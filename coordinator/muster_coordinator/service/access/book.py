@@ -1,12 +1,15 @@
 """What each process knows of policies and tokens: loaded anew whenever the version in the database has changed."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from sqlalchemy import Connection, select, update
 
 from muster_coordinator.service.access.cedar import NamedPolicy, Policies
 from muster_coordinator.store.ledger_tables import ACCESS_POLICY, TOKEN
 from muster_coordinator.store.tables import CLUSTER
+
+_VERSION: Final = select(CLUSTER.c.access_version)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class AccessBook:
 
     def current(self, connection: Connection) -> Access:
         """Return what holds in this transaction."""
-        version: int = connection.execute(select(CLUSTER.c.access_version)).scalar() or 0
+        version: int = connection.execute(_VERSION).scalar() or 0
         latest = self._latest
         if latest.policies.version != version:
             rows = connection.execute(select(ACCESS_POLICY).order_by(ACCESS_POLICY.c.name))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import Connection, delete, exists, select, update
+from sqlalchemy import BigInteger, Connection, bindparam, delete, exists, select, update
 
 from muster_coordinator.clock import Moment
 from muster_coordinator.core.webhook.retries import JITTER_PERMILLE, retry_at_ms
@@ -63,11 +63,24 @@ class Outcome:
     is_gone: bool = False  # the receiver says that it wants nothing ever again
 
 
+# Built once: it runs whenever events were numbered.
+_DUE: Final = (
+    select(WEBHOOK.c.id)
+    .where(WEBHOOK.c.enabled)
+    .where(
+        exists().where(
+            DELIVERY.c.webhook_id == WEBHOOK.c.id,
+            DELIVERY.c.state == WAITING,
+            DELIVERY.c.next_ms <= bindparam("now_ms", type_=BigInteger),
+        )
+    )
+    .order_by(WEBHOOK.c.id)
+)
+
+
 def due(connection: Connection, at: Moment) -> list[str]:
     """Return the receivers for which something is due."""
-    mine = (DELIVERY.c.webhook_id == WEBHOOK.c.id) & (DELIVERY.c.state == WAITING) & (DELIVERY.c.next_ms <= at.ms)
-    wanted = select(WEBHOOK.c.id).where(WEBHOOK.c.enabled, exists().where(mine)).order_by(WEBHOOK.c.id)
-    return list(connection.execute(wanted).scalars())
+    return list(connection.execute(_DUE, {"now_ms": at.ms}).scalars())
 
 
 def claim(connection: Connection, at: Moment, webhook_id: str) -> Claimed | None:
